@@ -1,4 +1,4 @@
-"""Frozen dataclasses whose methods are shared, not generated.
+"""Frozen dataclasses whose methods are closures instead of generated code, to import faster.
 
 Loading a model imports some hundred frozen dataclasses. For each of them the standard library
 writes and compiles the source of six methods; here they are closures over the fields.
@@ -25,8 +25,9 @@ if not TYPE_CHECKING:
     def dataclass(cls=None, /, **options):
         """Make a class a dataclass, as :func:`dataclasses.dataclass` does.
 
-        With ``frozen=True``, and perhaps ``kw_only=True`` or ``eq=False``, its methods are those of
-        this module; any other class, and one with an ``InitVar``, is left to the standard library.
+        With ``frozen=True``, and perhaps ``kw_only=True`` or ``eq=False``, the class gets this
+        module's methods; other classes, and classes with an ``InitVar``, are left to the standard
+        library.
         """
         if cls is None:
             return lambda cls: dataclass(cls, **options)
@@ -41,7 +42,7 @@ if not TYPE_CHECKING:
 
 
 def _share_methods(cls: Any, kw_only: bool, eq: bool) -> Any:
-    """Make a class a frozen dataclass."""
+    """Make a class a frozen dataclass with this module's methods."""
     own = set(vars(cls))
     for name in ("__setattr__", "__delattr__"):
         if name in own:
@@ -159,13 +160,13 @@ def _delete(self: Any, name: str) -> None:
 
 
 def _is_frozen(instance: Any, name: str) -> bool:
-    """Return whether an attribute is fixed; a subclass that is no dataclass may add others."""
+    """Return whether an attribute cannot be set; plain subclasses may add attributes."""
     cls = type(instance)
     return "__dataclass_fields__" in vars(cls) or name in cls.__dataclass_fields__
 
 
 class _Signature:
-    """A class's signature, made where :func:`inspect.signature` asks for it."""
+    """A descriptor that builds a class's signature when :func:`inspect.signature` asks for it."""
 
     def __init__(self, initializer: object) -> None:
         self.initializer = initializer

@@ -1,4 +1,4 @@
-"""Says what brings PyTorch where something needs it and it is not installed."""
+"""Raises an error that tells how to install PyTorch, where it is needed and missing."""
 
 from __future__ import annotations
 

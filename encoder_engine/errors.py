@@ -123,7 +123,7 @@ class EncoderEngineError(Exception):
 
 
 class InputError(EncoderEngineError, ValueError):
-    """The caller's data cannot be used; ``row`` is its index in the input, where one is known."""
+    """The caller's data cannot be used; ``row`` is its index in the input, if known."""
 
     def __init__(self, message: str, *, row: int | None = None) -> None:
         super().__init__(message)
@@ -143,7 +143,7 @@ class BatchError(InputError):
 
 
 class RequestSizeError(InputError):
-    """A request alone is more than a service computes at once; the message has what would fit."""
+    """A single request is larger than a service computes; the message says what would fit."""
 
 
 class ShapeError(InputError):
@@ -285,7 +285,7 @@ class ServiceError(EncoderEngineError, RuntimeError):
 
 
 class OverloadedError(ServiceError):
-    """Too much waits already; ``retry_after``: seconds after which trying again may succeed."""
+    """Too many requests are waiting; ``retry_after``: seconds after which to try again."""
 
     def __init__(self, message: str, *, retry_after: float = 1.0) -> None:
         super().__init__(message)
@@ -293,7 +293,7 @@ class OverloadedError(ServiceError):
 
 
 class DeadlineError(ServiceError, TimeoutError):
-    """The time of a request was over before it was computed."""
+    """A request's time limit passed before it was computed."""
 
 
 class DrainingError(ServiceError):
@@ -381,7 +381,7 @@ class UnknownConfigKeyWarning(_NamesWarning):
 
 
 class MendedRowsWarning(EncoderEngineWarning):
-    """A file breaks its format in places whose meaning is plain; they were mended and counted."""
+    """A file breaks its format, but the meaning is clear; ``num_mended`` places were repaired."""
 
     def __init__(self, message: str, *, num_mended: int = 0) -> None:
         super().__init__(message)

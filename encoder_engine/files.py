@@ -62,12 +62,12 @@ _READ: ContextVar[dict[tuple[str, Path], Any] | None] = ContextVar("read", defau
 
 
 def read_text(path: Path, error: type[EncoderEngineError]) -> str:
-    """Read a UTF-8 file; raises ``error`` with the reason where that is not possible."""
+    """Read a UTF-8 file; raise ``error`` with the reason if that is not possible."""
     return decode_text(read_bytes(path, error), path, error)
 
 
 def read_bytes(path: Path, error: type[EncoderEngineError]) -> bytes:
-    """Read a file; raises ``error`` with the reason where that is not possible."""
+    """Read a file; raise ``error`` with the reason if that is not possible."""
     try:
         content = path.read_bytes()
     except FileNotFoundError:
@@ -81,7 +81,7 @@ def read_bytes(path: Path, error: type[EncoderEngineError]) -> bytes:
 
 
 def refuse_pointer(path: Path, content: bytes, error: type[EncoderEngineError]) -> None:
-    """Raise ``error`` where the content's beginning is that of a Git LFS pointer."""
+    """Raise ``error`` if the content begins like a Git LFS pointer."""
     if content.startswith(b"version https://git-lfs"):
         raise error(
             f"{path} is a Git LFS pointer in place of the file; run `git lfs pull` in its folder, "
@@ -90,7 +90,7 @@ def refuse_pointer(path: Path, content: bytes, error: type[EncoderEngineError]) 
 
 
 def decode_text(content: bytes, path: Path, error: type[EncoderEngineError]) -> str:
-    """Decode the content of a UTF-8 file; raise ``error`` with the reason where it is not one."""
+    """Decode a UTF-8 file's content; raise ``error`` with the reason if that is not possible."""
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as failure:
@@ -101,7 +101,7 @@ def decode_text(content: bytes, path: Path, error: type[EncoderEngineError]) -> 
 
 
 def check_target(path: Path, *, overwrite: bool) -> None:
-    """Raise :class:`OutputError` where a file of this name cannot be written."""
+    """Raise :class:`OutputError` if a file with this name cannot be written."""
     if path.is_dir():
         raise OutputError(f"{path} is a directory; name a file in it")
     if path.exists() and not overwrite:
@@ -113,7 +113,7 @@ def check_target(path: Path, *, overwrite: bool) -> None:
 
 
 def check_apart(outputs: Iterable[Path], inputs: Iterable[Path]) -> None:
-    """Raise :class:`OutputError` where an output is also an input."""
+    """Raise :class:`OutputError` if an output is also an input."""
     read = [file for file in inputs if file.exists()]
     for output in outputs:
         if output.exists() and any(output.samefile(file) for file in read):
@@ -122,7 +122,7 @@ def check_apart(outputs: Iterable[Path], inputs: Iterable[Path]) -> None:
 
 @contextlib.contextmanager
 def writing(target: Path) -> Iterator[None]:
-    """Raise an OSError, such as of a full disk, as :class:`OutputError` that names the target."""
+    """Convert an OSError, such as a full disk's, to :class:`OutputError` with the target's name."""
     try:
         yield
     except OutputError:
@@ -132,14 +132,14 @@ def writing(target: Path) -> Iterator[None]:
 
 
 def partial_path(target: Path, mark: str = "") -> Path:
-    """Return the path of a file or folder until it is whole: pandas and Spark skip ``_`` names."""
+    """Return a temporary name for an unfinished file; pandas and Spark skip names with ``_``."""
     return target.with_name(f"_{target.name}{mark and '.'}{mark}.partial")
 
 
 class PendingFile:
     """A file that is written beside its target under another name, until :meth:`publish`.
 
-    A process killed before leaves the target untouched, and perhaps a ``.partial`` file.
+    A process that is killed earlier leaves the target untouched, and perhaps a ``.partial`` file.
     """
 
     def __init__(self, target: Path, *, overwrite: bool) -> None:
@@ -167,7 +167,7 @@ class PendingFile:
 
 
 def move_into_place(source: Path, target: Path, *, overwrite: bool) -> None:
-    """Rename a file that is on the disk, and flush its new name; between file systems, copy it.
+    """Rename a synced file, and sync its new name; across file systems, copy it.
 
     Raises :class:`OutputError` where the target exists, unless ``overwrite``.
     """
@@ -191,7 +191,7 @@ def move_into_place(source: Path, target: Path, *, overwrite: bool) -> None:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file so that the disk has either the old or the whole new content."""
+    """Write a file so that after a crash the disk has the old or the whole new content."""
     pending = PendingFile(path, overwrite=True)
     try:
         with writing(path):
@@ -202,7 +202,7 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def _rename_without_replacing(source: Path, target: Path) -> None:
-    """Rename a file; raises where the target has appeared meanwhile, and leaves it alone."""
+    """Rename a file; raise an error, and change nothing, if the target exists by now."""
     try:
         os.link(source, target)
     except FileExistsError:
@@ -229,9 +229,9 @@ def sync_directory(directory: Path) -> None:
 
 @contextmanager
 def each_file_once() -> Iterator[None]:
-    """Compare and parse each file once until the context ends, as a loading does.
+    """Verify and parse each file only once within this context.
 
-    Contexts within one another share what was read.
+    Nested contexts share the results.
     """
     if _READ.get() is not None:
         yield
@@ -244,7 +244,7 @@ def each_file_once() -> Iterator[None]:
 
 
 def once(purpose: str, path: Path, read: Callable[[Path], Found]) -> Found:
-    """Return what ``read`` makes of a file or folder, the first time in :func:`each_file_once`."""
+    """Return ``read(path)``, cached by purpose and path within :func:`each_file_once`."""
     known = _READ.get()
     if known is None:
         return read(path)
@@ -314,7 +314,7 @@ def _read_records(directory: Path) -> dict[str, str]:
 
 
 def _package_checksums(directory: Path) -> dict[str, str]:
-    """Return pip's recorded sums of files in an installed package that contains the directory."""
+    """Return pip's recorded checksums of an installed package's files in this directory."""
     expected: dict[str, str] = {}
     for site in list(directory.parents)[:4]:
         inside = directory.relative_to(site)
@@ -338,7 +338,7 @@ def _records(site: Path, package: str) -> list[Path]:
 
 
 def _names(directory: Path) -> list[str]:
-    """List a directory, empty if there is none; a glob takes longer than loading a tokenizer."""
+    """List a directory; [] if it does not exist. A glob takes longer than loading a tokenizer."""
     try:
         with os.scandir(directory) as entries:
             return [entry.name for entry in entries]
@@ -359,7 +359,7 @@ def write_checksums(directory: Path, names: Iterable[str]) -> None:
 
 
 def refuse_locked(folder: Path) -> None:
-    """Raise :class:`LockedError` where another run holds the folder's lock; changes nothing.
+    """Raise :class:`LockedError` if another run holds the folder's lock; change nothing.
 
     Any number of processes may check at once, by a shared lock.
     """
@@ -390,7 +390,7 @@ def _held(folder: Path, descriptor: int) -> LockedError:
 
 
 def _alive(process: str) -> bool:
-    """Return whether a process of this number is running; a lock file may name a former holder."""
+    """Return whether a process id is running; a lock file may name a former holder."""
     if not process.isdecimal() or int(process) == 0:
         return False
     try:
@@ -429,7 +429,7 @@ class FolderLock:
         return self
 
     def _take(self) -> bool:
-        """Open and lock the file; False where its holder removed it in between."""
+        """Open and lock the file; return False if its holder removed it in the meantime."""
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
         descriptor = os.open(self._path, flags, 0o644)
         try:
@@ -487,7 +487,7 @@ class FolderLock:
         )
 
     def exchange(self, other: FolderLock) -> None:
-        """Follow the files of both locks, whose folders have exchanged their names."""
+        """Swap two locks' files, after their folders have exchanged names."""
         self._path, other._path = other._path, self._path
 
     def __exit__(self, *_details: object) -> None:

@@ -1,4 +1,4 @@
-"""Replaces whole folders: readers see the old one or the new one."""
+"""Replaces a folder as a whole: readers see either the old folder or the new one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["exchange_folders", "replacing_folder"]
 
 @contextlib.contextmanager
 def replacing_folder(target: Path) -> Iterator[Path]:
-    """Yield a new folder beside the target, and move it to the target's place at the end.
+    """Yield a new folder beside the target, and rename it to the target at the end.
 
     An existing folder is exchanged for the new one and removed; after an exception it is unchanged.
     """
@@ -40,7 +40,8 @@ def replacing_folder(target: Path) -> Iterator[Path]:
 def exchange_folders(first: Path, second: Path) -> None:
     """Exchange the names of two folders, in one step on Linux and macOS.
 
-    Where the system cannot, ``second`` has no folder for a moment, or after a kill in it.
+    On other systems ``second`` does not exist for a moment, and stays missing after a kill in that
+    moment.
     """
     library, names = ctypes.CDLL(None), (os.fsencode(first), os.fsencode(second))
     # RENAME_EXCHANGE, after AT_FDCWD before each path, and RENAME_SWAP; both return 0.

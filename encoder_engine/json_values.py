@@ -50,12 +50,12 @@ _SHOWN = 60
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JsonSource:
-    """Where values come from, and how their errors are raised.
+    """The source of JSON values, and how errors about them are raised.
 
-    name: what messages call the file; empty: the paths of values say enough.
+    name: the file's name in messages; empty: messages have only the paths of values.
     error: the class of errors.
     unknown: the class of errors of unknown keys; None: ``error``.
-    mend: the end of messages, which says what to do.
+    mend: the end of messages, with advice.
     null_is_absent: a member that is null counts as absent.
     """
 
@@ -70,8 +70,8 @@ class JsonSource:
 class JsonValue:
     """A JSON value, its dotted path in the source, and whether its object has the key at all.
 
-    A method that reads a type raises the source's error for any other. ``default`` stands for an
-    absent value.
+    A method that reads a type raises the source's error for other types. ``default``: returned for
+    an absent value.
     """
 
     value: Any
@@ -81,25 +81,25 @@ class JsonValue:
 
     @property
     def where(self) -> str:
-        """The file and the path in it."""
+        """The file's name and the value's path, for messages."""
         return ": ".join(part for part in (self.source.name, self.path) if part) or "it"
 
     @property
     def is_null(self) -> bool:
-        """True where the value is null or absent."""
+        """True if the value is null or absent."""
         return self.value is None
 
     def fail(self, message: str) -> EncoderEngineError:
-        """Return an error that names this place."""
+        """Return an error whose message names the file and path of this value."""
         return self.source.error(f"{self.where}: {message}")
 
     def must_be(self, kind: str, hint: str = "") -> EncoderEngineError:
-        """Return an error that says what was expected and what came."""
+        """Return an error that says which kind was expected, and what was found."""
         came = f", got {_shown(self.value)}" if self.present else ", but is missing"
         return self.source.error(f"{self.where} must be {kind}{came}{hint}{self.source.mend}")
 
     def at(self, value: Any, path: str) -> Self:
-        """Return a value of the same source under a longer path, such as ``[3]``."""
+        """Return another value of the same source; ``path``: appended, such as ``[3]``."""
         return type(self)(value, self.source, self.path + path)
 
     def object(self) -> dict[str, Any]:
@@ -115,7 +115,7 @@ class JsonValue:
         return [self.at(item, f"[{index}]") for index, item in enumerate(self.value)]
 
     def get(self, key: str) -> Self:
-        """Return a member, null where it is absent."""
+        """Return an object's member; its value is null if absent."""
         members = self.object()
         path = f"{self.path}.{key}" if self.path else key
         return type(self)(members.get(key), self.source, path, key in members)
@@ -140,11 +140,11 @@ class JsonValue:
             )
 
     def optional(self, read: Callable[[Self], Read]) -> Read | None:
-        """Read a value by a method of this class; None where it is null or absent."""
+        """Read a value by a method of this class; return None if it is null or absent."""
         return None if self.value is None else read(self)
 
     def string(self, *, surrogates: bool = False) -> str:
-        """Read a string; ``surrogates``: lone ones too, which names of files may hold."""
+        """Read a string; ``surrogates``: allow lone surrogates, which file names may contain."""
         if not isinstance(self.value, str):
             raise self.must_be("a string")
         if not surrogates and find_surrogate(self.value) is not None:
@@ -202,7 +202,7 @@ class JsonValue:
             raise self.must_be("a number below 1e308") from None
 
     def one_of(self, known: Mapping[Any, Any], default: str | None = None) -> Any:
-        """Read one of the known names and return what it maps to."""
+        """Read one of the known names, and return the value that it maps to."""
         value = self._or(default)
         if not isinstance(value, Hashable) or value not in known:
             names = [str(name) for name in known]
@@ -238,7 +238,7 @@ class JsonValue:
         return _PLAIN[kind](self)
 
     def _read_fields(self, kind: Any) -> Any:
-        """Make a dataclass; missing keys get their defaults."""
+        """Make a dataclass from an object's members; missing keys get their defaults."""
         self.only_keys([field.name for field in fields(kind)])
         hints = get_type_hints(kind)
         read = {}
@@ -264,7 +264,7 @@ def _shown(value: Any) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return a question that names the known name nearest to ``name``; empty where none is near."""
+    """Return a question that suggests the known name nearest to ``name``; "" if none is near."""
     import difflib  # not before: only a refusal asks
 
     found = difflib.get_close_matches(name, list(known), n=1)
@@ -272,7 +272,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def read_value(path: Path, error: type[EncoderEngineError], **options: Any) -> JsonValue:
-    """Parse a JSON file; ``options``: those of :class:`JsonSource` beside name and error."""
+    """Parse a JSON file; ``options``: fields of :class:`JsonSource` besides name and error."""
     value = once("json", path, lambda path: read_json(path, error))
     return JsonValue(value, JsonSource(name=str(path), error=error, **options))
 
@@ -306,7 +306,7 @@ def parse_json(
 
 @contextlib.contextmanager
 def _no_collection() -> Iterator[None]:
-    """Pause the garbage collector, which would traverse a large file's values repeatedly."""
+    """Pause the garbage collector, which would scan a large file's values repeatedly."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -317,7 +317,7 @@ def _no_collection() -> Iterator[None]:
 
 
 def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Refuse an object with a duplicate key, which json would merge silently."""
+    """Make a dict of an object's pairs; refuse duplicate keys, which json would merge silently."""
     merged = dict(pairs)
     if len(merged) != len(pairs):
         [(key, _)] = Counter(key for key, _ in pairs).most_common(1)

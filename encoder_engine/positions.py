@@ -94,11 +94,11 @@ def relative_position_buckets(num_buckets: int, max_distance: int) -> npt.NDArra
 
 
 def log_position_entries(num_buckets: int | None, max_distance: int) -> npt.NDArray[np.int64]:
-    """Return the entry, of 2 N, of each distance -max_distance .. max_distance, int64 (DeBERTa).
+    """Return the index, below 2 N, of each distance -max_distance .. max_distance (DeBERTa), int64.
 
-    N is ``num_buckets``; None: ``max_distance``, and every distance has its own entry. Up to N / 2
-    each distance has its own entry; beyond, distances share entries in equal steps of the logarithm
-    (He et al. 2021, v2). Distances beyond ``max_distance`` have the outermost entry. Entries count
+    N is ``num_buckets``; None: ``max_distance``, and every distance has its own entry. Distances up
+    to N / 2 have an entry each; beyond, distances share entries in equal steps of the logarithm (He
+    et al. 2021, v2). Distances beyond ``max_distance`` have the outermost entry. Entries count
     query position minus key position, as in the published tables. Raises :class:`ShapeError` for an
     odd or too small number of buckets, or a ``max_distance`` that half of them reach.
     """
@@ -123,7 +123,7 @@ def log_position_entries(num_buckets: int | None, max_distance: int) -> npt.NDAr
 
 
 def relative_positions_are_settled(num_buckets: int, max_distance: int) -> bool:
-    """Return whether no distance lies so near a border that rounding chooses its bucket."""
+    """Return whether no distance is so near a bucket's border that rounding decides its bucket."""
     exact = num_buckets // 4
     away = np.arange(exact + 1, max_distance)
     published = (num_buckets, max_distance) == PUBLISHED_BIAS
@@ -131,7 +131,7 @@ def relative_positions_are_settled(num_buckets: int, max_distance: int) -> bool:
 
 
 def log_positions_are_settled(num_buckets: int | None, max_distance: int) -> bool:
-    """Return whether no distance lies so near a border that rounding chooses its entry."""
+    """Return whether no distance is so near an entry's border that rounding decides its entry."""
     if num_buckets is None or (num_buckets, max_distance) == PUBLISHED_VECTORS:
         return True
     middle = num_buckets // 2
@@ -146,7 +146,7 @@ def _settled(away: npt.NDArray[np.int64], unit: int, whole: float, count: int) -
 
 
 def _octaves(away: npt.NDArray[np.int64], unit: int, whole: float) -> npt.NDArray[np.float32]:
-    """Return ``log(away / unit) / log(whole)`` with the roundings of float32."""
+    """Return ``log(away / unit) / log(whole)``, computed in float32."""
     ratio = away.astype(np.float32) / np.float32(unit)
     octaves: npt.NDArray[np.float32] = np.log(ratio) / np.float32(math.log(whole))
     return octaves

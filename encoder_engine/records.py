@@ -1,4 +1,4 @@
-"""Folders that one run at a time writes, and that a run resumes only with equal settings."""
+"""Folders that only one run writes at a time, and that a run resumes only with equal settings."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ LOGGER = logging.getLogger(__name__)
 
 
 class Difference(NamedTuple):
-    """A changed value; ``name``: its dotted key; None: there is no value."""
+    """A changed value; ``name``: its dotted key; None: one of the values does not exist."""
 
     name: str
     before: Any
     now: Any
 
     def __str__(self) -> str:
-        """Return a text with both values."""
+        """Return a message with both values."""
         return f"{self.name} was {self.before!r:.80}, is {self.now!r:.80}"
 
 
@@ -59,7 +59,7 @@ def differences(before: Any, now: Any, name: str = "") -> list[Difference]:
 def describe_changes(
     before: Any, now: Any, describe: Callable[[Difference], str | None] = str
 ) -> list[str]:
-    """Describe the settings that differ; ``describe`` returns None for a setting left out."""
+    """Describe the settings that differ; ``describe`` returns None for settings to ignore."""
     found = [describe(change) for change in differences(before, now)]
     return list(dict.fromkeys(change for change in found if change is not None))
 
@@ -67,7 +67,7 @@ def describe_changes(
 def refuse_changes(
     folder: Path, changes: list[str], advice: str, error: type[EncoderEngineError] = ResumeError
 ) -> None:
-    """Raise ``error`` if settings differ; ``advice`` is the end of its message."""
+    """Raise ``error`` if there are changes; ``advice``: the end of the message."""
     if changes:
         listed = "; ".join(changes)
         failure = error(f"{folder} was started with other settings: {listed}; {advice}")
@@ -77,7 +77,7 @@ def refuse_changes(
 
 
 def note_resumed(done: str, record: Path) -> None:
-    """Log what an earlier run has done, and the local time at which its record was saved."""
+    """Log an earlier run's progress, and the local time at which its record was saved."""
     saved = time.localtime(record.stat().st_mtime)
     is_today = saved[:3] == time.localtime()[:3]
     LOGGER.info(
@@ -87,7 +87,7 @@ def note_resumed(done: str, record: Path) -> None:
 
 @contextmanager
 def locked_folder(folder: Path) -> Iterator[None]:
-    """Make a folder, and lock it until the end; raises :class:`LockedError`."""
+    """Create a folder, and lock it within this context; raises :class:`LockedError`."""
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     with FolderLock(folder):

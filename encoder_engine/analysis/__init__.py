@@ -1,4 +1,4 @@
-"""Measures what an encoder has learned, by the field's methods.
+"""Measures what an encoder has learned, by published methods.
 
 Each name is imported at its first use.
 """

@@ -53,10 +53,11 @@ class ConstructionPair(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Preference:
-    """Holds the preference of a model over the pairs; intervals are 95% bootstraps over pairs.
+    """The preference of a model over the pairs; intervals are 95% bootstraps over pairs.
 
     ``difference``: the mean pseudo-log-likelihood of the own minus the English-like sentence, nats.
-    ``per_token``: the same of tokens' mean log probabilities, which do not grow with the length.
+    ``per_token``: the same difference of mean log probabilities per token, which do not depend on
+    length.
     ``own_share``: percent of the pairs whose own sentence is more likely; equal ones count half.
     """
 
@@ -69,7 +70,8 @@ class Preference:
 class Accent:
     """The preference of a multilingual model minus that of a monolingual one, over the same pairs.
 
-    ``p_value``: of the hypothesis that both mean preferences are equal, by paired randomisation.
+    ``p_value``: the p-value, by paired randomisation, of the hypothesis that both mean preferences
+    are equal.
     """
 
     difference: Interval
@@ -107,7 +109,7 @@ def measure_preferences(
 
     The first column holds differences of sums over tokens, the second of their means. See
     :meth:`MaskFiller.score`. Raises :class:`InputError` for a sentence without a token, or of more
-    tokens than the model takes.
+    tokens than the model supports.
     """
     found: list[tuple[float, float]] = []
     for start in range(0, len(pairs), WINDOW_PAIRS):
@@ -129,7 +131,7 @@ def measure_preferences(
 
 
 def summarise_preferences(differences: Values, *, samples: int = 1000, seed: int = 0) -> Preference:
-    """Return the means of :func:`measure_preferences`, with intervals."""
+    """Return the mean preferences from :func:`measure_preferences`' values, with intervals."""
     preferred = 50.0 * (1.0 + np.sign(differences[:, 0]))
     whole, each, share = (
         _interval(values, samples, seed) for values in (*differences.T, preferred)
@@ -140,7 +142,7 @@ def summarise_preferences(differences: Values, *, samples: int = 1000, seed: int
 def compare_preferences(
     multilingual: Values, monolingual: Values, *, samples: int = 1000, seed: int = 0
 ) -> Accent:
-    """Return the accent of :func:`measure_preferences` of two models over the same pairs."""
+    """Return the accent from :func:`measure_preferences`' values of two models."""
     if multilingual.shape != monolingual.shape:
         raise InputError(
             f"{len(multilingual)} and {len(monolingual)} pairs were measured; give the same pairs"

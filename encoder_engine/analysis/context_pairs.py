@@ -1,4 +1,4 @@
-"""Words in two contexts: is it the same sense? (WiC, Pilehvar & Camacho-Collados 2019).
+"""Decides if a word has the same sense in two contexts (WiC, Pilehvar & Camacho-Collados 2019).
 
 The cosine of the word's two vectors decides, against a threshold that is chosen on other words.
 """
@@ -39,7 +39,7 @@ class ContextPair(NamedTuple):
 class PairScores:
     """Accuracy, in percent, on the half of the words that ``threshold`` was not chosen on.
 
-    ``constant``: the accuracy there of always giving the more frequent answer.
+    ``constant``: the accuracy, on the same words, of always giving the more frequent answer.
     """
 
     accuracy: float
@@ -49,7 +49,7 @@ class PairScores:
 
 
 def read_pairs(records: Sequence[Record]) -> tuple[list[ContextPair], int]:
-    """Return pairs of records with ``word``, ``s1``, ``s2``, ``label``; and how many are left out.
+    """Return pairs from records with ``word``, ``s1``, ``s2``, ``label``; and how many are skipped.
 
     The word in a sentence is the first that equals the lemma, else the one that shares most first
     letters with it; a pair without such a word (go, went) is left out. Raises :class:`RowError` for
@@ -77,7 +77,7 @@ def _find(lemma: str, words: list[str]) -> SenseWord | None:
 
 
 def _shared(lemma: str, word: str) -> float:
-    """Return how many first letters two words share; infinity where the words are equal."""
+    """Return how many initial letters two words share; infinity if the words are equal."""
     if lemma == word:
         return float("inf")
     equal = [a == b for a, b in zip(lemma, word, strict=False)]
@@ -92,7 +92,7 @@ def score_pairs(
 ) -> PairScores:
     """Choose a threshold on the pairs of half of the words, and decide those of the others.
 
-    vectors_of: returns the vector of each word, [n, D], such as :func:`word_vectors`.
+    vectors_of: a function from words to vectors, [n, D], such as :func:`word_vectors`.
     """
     lemmas = sorted({pair.first.lemma for pair in pairs})
     if len(lemmas) < 2:
@@ -126,7 +126,7 @@ def _cosines(
 
 
 def _best_threshold(cosines: npt.NDArray[np.float64], same: npt.NDArray[np.bool_]) -> float:
-    """Return the cosine from which on "same" is right most often; the lowest of equals."""
+    """Return the cosine threshold for "same" with the highest accuracy; the lowest of equals."""
     order = np.argsort(cosines, kind="stable")
     labels = same[order]
     # right[k]: right answers if the first k pairs are called different, and the others the same.

@@ -1,4 +1,4 @@
-"""Reads the sentences of a corpus as words, and measures their features."""
+"""Reads the sentences of a corpus as words, and measures their vectors' mean and deviation."""
 
 from __future__ import annotations
 

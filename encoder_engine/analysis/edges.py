@@ -1,4 +1,4 @@
-"""Labelled spans and pairs of spans, which probes predict (Tenney et al. 2019).
+"""Labelled spans and span pairs ("edges"), whose labels probes predict (Tenney et al. 2019).
 
 An edge is one span of words, or two, with a label: a word with its tag, a word and its head with
 their relation, or a target of edge probing's JSON lines.
@@ -31,7 +31,7 @@ __all__ = ["Edge", "EdgeSet", "edge_states", "read_edges", "split_edges"]
 
 
 class Edge(NamedTuple):
-    """A labelled span, or pair of spans, of a sentence; ``spans`` are words, the end excluded."""
+    """A labelled span, or pair of spans, of a sentence; ``spans``: word ranges, end exclusive."""
 
     sentence: int
     spans: tuple[Span, ...]
@@ -49,7 +49,7 @@ class EdgeSet(NamedTuple):
     label: str = ""
 
     def word_type(self, edge: Edge) -> str:
-        """Return the words of an edge's spans, which the control task labels."""
+        """Return the words of an edge's spans; the control task has one label for each of these."""
         words = self.sentences[edge.sentence]
         return "\t".join(" ".join(words[start:stop]) for start, stop in edge.spans)
 
@@ -63,7 +63,7 @@ def read_edges(
     of a word and its head, without the root. ``.conll``: each word has its tag. ``.jsonl``: edge
     probing's rows with ``text`` and ``targets`` of ``span1``, ``span2`` and ``label``.
 
-    num_rows: sentences to read; None: all.
+    num_rows: the number of sentences to read; None: all.
 
     Raises :class:`RowError` for a row without the column or with a malformed target, and
     :class:`InputError` where there is no edge or only some have two spans.
@@ -149,7 +149,7 @@ def split_edges(edges: EdgeSet, num_train: int) -> tuple[EdgeSet, EdgeSet]:
 def edge_states(subject: Subject, edges: EdgeSet) -> tuple[npt.NDArray[np.float32], list[Edge]]:
     """Return every layer's vectors of the edges, float32 [L + 1, n, spans * D], and the n edges.
 
-    A span is the mean of its words; an edge of which a span has no token is left out.
+    A span is the mean of its words; edges with a span that has no token are left out.
     """
     of_sentence: dict[int, list[Edge]] = {}
     for edge in edges.edges:

@@ -1,9 +1,9 @@
-"""Heads that find syntactic relations, beside the best fixed offset (Clark et al. 2019).
+"""Finds attention heads for syntactic relations, compared with fixed offsets (Clark et al. 2019).
 
 How it works: the attention of a word to another is summed over the other's subwords, and averaged
 over its own. An attention head finds a dependent's syntactic head where the dependent attends to
-that word most, the word itself and special tokens left out; or, the other way, it finds the
-dependent from its syntactic head.
+that word most, the word itself and special tokens left out; or, in the other direction, it finds
+the dependent from its syntactic head.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ BATCH_TOKENS = 1024
 class RelationScore(NamedTuple):
     """The best attention head of a relation, and the best fixed offset, in percent of its pairs.
 
-    ``from_dependent``: it attends from the dependent to the syntactic head; False: the other way.
+    ``from_dependent``: the head attends from the dependent to the syntactic head; False: the
+    reverse.
     ``offset``: the position of the syntactic head minus the dependent's, in words.
     ``accuracies``: of every attention head, [layer][head], in its better direction.
     """
@@ -114,7 +115,7 @@ def points_over_offset(scores: Sequence[RelationScore]) -> dict[tuple[int, int],
 def _most_attended(
     subject: Subject, batch: WordBatch
 ) -> Iterator[tuple[int, Sequence[int], npt.NDArray[np.int64]]]:
-    """Yield each sentence, its words, and the word each attends to most, [all heads, words].
+    """Yield each sentence, its words, and the word that each word attends to most, [heads, words].
 
     A long sentence is yielded once for each window, with the words of the window.
     """

@@ -1,7 +1,7 @@
 """Attention heads: statistics over a corpus, and kinds (Clark et al. 2019; Voita et al. 2019).
 
-How it works: every block summarises its weights in tiles, so that no matrix of them is stored; the
-means are over the queries that are not special tokens.
+How it works: every block summarises its attention weights in tiles, so that no matrix of weights is
+stored; the means are over the queries that are not special tokens.
 """
 
 from __future__ import annotations
@@ -39,11 +39,10 @@ SYNTACTIC = 10.0
 class HeadSummary:
     """Means of a head over the queries of a corpus; shares in percent.
 
-    ``entropy`` in nats; ``evenness``: its share of the entropy of even weights.
+    ``entropy`` in nats; ``evenness``: the entropy as a share of that of equal weights.
     ``offset``: the most frequent offset of the greatest weight from the query; ``offset_share``:
-    the queries that have it.
-    ``previous``, ``itself``, ``following``, ``first``, ``special``, ``punctuation``: the summed
-    weights of such tokens.
+    the queries that have it. ``previous``, ``itself``, ``following``, ``first``, ``special``,
+    ``punctuation``: the summed weights of these tokens.
     ``rare``: queries whose maximum is on the rarest token of their sequence.
     """
 
@@ -97,14 +96,14 @@ def measure_heads(
 
 
 def _special(subject: Subject) -> torch.Tensor:
-    """Mark the tokens of the template, bool [V]."""
+    """Return which tokens of the vocabulary are special, bool [V]."""
     found = torch.zeros(subject.tokenizer.vocab_size, dtype=torch.bool)
     found[torch.from_numpy(np.asarray(subject.tokenizer.encode(""), np.int64))] = True
     return found
 
 
 def _punctuation(subject: Subject) -> torch.Tensor:
-    """Mark the tokens whose text, without the space before it, is punctuation alone, bool [V]."""
+    """Return which tokens are only punctuation, apart from a leading space, bool [V]."""
     tokenizer = subject.tokenizer
     texts = (
         "" if tokenizer.id_to_token(n) is None else tokenizer.decode([n], skip_special_tokens=False)
@@ -117,7 +116,7 @@ def _punctuation(subject: Subject) -> torch.Tensor:
 def _rarest(
     batch: PackedBatch, frequencies: Counts, special: npt.NDArray[np.bool_]
 ) -> npt.NDArray[np.bool_]:
-    """Mark the tokens of a sequence that are rarest in the corpus, special ones aside, bool [T]."""
+    """Return which tokens are the rarest of their sequence, special ones aside, bool [T]."""
     ids = batch.input_ids.cpu().numpy()
     counts = np.where(special[ids], np.iinfo(np.int64).max, frequencies[ids])
     rarest: npt.NDArray[np.bool_] = np.zeros(len(ids), np.bool_)
@@ -137,7 +136,8 @@ def _values(
 ) -> npt.NDArray[np.float64]:
     """Return eleven statistics of each query and head, float64 [n, H, 11].
 
-    1, whose sum is their number; then those of :class:`HeadSummary`, which takes their means.
+    The first is 1, whose sum is the number of queries; the others are those that
+    :class:`HeadSummary` averages.
     """
     rows = np.arange(len(queries))[:, None]
     offsets = found.offset_TH.cpu().numpy()
@@ -192,7 +192,10 @@ def _summary(
 
 
 def kinds_of(summary: HeadSummary, points: float | None = None) -> tuple[str, ...]:
-    """Return the kinds of a head; ``points``: its lead by :func:`points_over_offset`."""
+    """Return a head's kinds, such as positional.
+
+    ``points``: its lead by :func:`points_over_offset`.
+    """
     found = {
         "positional": summary.offset_share >= POSITIONAL,
         "special": summary.special >= SPECIAL,

@@ -33,14 +33,14 @@ BATCH_TOKENS = 4096
 
 
 class _Gates:
-    """The outputs of every block's heads in a forward pass, and the sequence of each row."""
+    """Records the output of every block's heads in a forward pass, and each row's sequence."""
 
     def __init__(self) -> None:
         self.outputs: dict[int, Tensor] = {}
         self.owners: dict[int, Tensor] = {}
 
     def watch(self, number: int, attention: nn.Module) -> list[Any]:
-        """Record a block's heads; returns the hooks."""
+        """Register hooks that record a block's heads; return the hooks."""
 
         def note(_: nn.Module, arguments: tuple[Any, ...]) -> None:
             _, inputs, *rows = arguments
@@ -81,8 +81,8 @@ def head_importance(
 ) -> list[npt.NDArray[np.float64]]:
     """Return the importance of each block's heads, float64 [H], over labelled examples.
 
-    A block that is used several times counts its last use. Raises :class:`InputError` for examples
-    without labels.
+    For a block that is used several times, the last use counts. Raises :class:`InputError` for
+    examples without labels.
     """
     task, model = predictor.task, predictor.module
     if not examples or any(task.unlabelled(example) for example in examples):

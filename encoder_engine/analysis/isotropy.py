@@ -1,8 +1,9 @@
-"""Anisotropy by layer: the mean cosine of words, and the features that carry it (Ethayarajh 2019).
+"""Anisotropy by layer: words' mean cosine, and the features that cause it (Ethayarajh 2019).
 
 How it works: the mean cosine of all pairs of n different unit vectors follows from their sum s as
 ``(s . s - n) / (n (n - 1))``, so no pair is sampled. Its summands are the features' contributions
-(Timkey & van Schijndel 2021): where one feature has most of the whole, cosines measure that one.
+(Timkey & van Schijndel 2021): where one feature contributes most of the sum, cosines measure only
+that feature.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ __all__ = [
 
 
 class Cosines(NamedTuple):
-    """The mean cosine of all pairs of vectors, and each feature's part of it, float64 [D]."""
+    """The mean cosine of all pairs of vectors, and each feature's contribution, float64 [D]."""
 
     mean: float
     features: npt.NDArray[np.float64]
@@ -49,8 +50,8 @@ class LayerIsotropy:
 
     ``mean_cosine``: of all pairs; 0 where directions are even.
     ``standardised``: the mean cosine of the vectors' z-scores.
-    ``features``, ``shares``: the features with the greatest parts of the mean cosine, and each
-        one's share of it in percent.
+    ``features``, ``shares``: the features that contribute most to the mean cosine, and each one's
+    share of the mean cosine in percent.
     ``num_dead``: features whose standard deviation is below 1e-4 of the median's.
     """
 
@@ -80,7 +81,7 @@ def feature_cosines(vectors_ND: Vectors) -> Cosines:
 def measure_isotropy(
     subject: Subject, sentences: Sequence[Sequence[str]], *, num_features: int = 3
 ) -> list[LayerIsotropy]:
-    """Measure every layer, 0 the embeddings, over the first subwords of all words."""
+    """Measure every layer, 0 being the embeddings, on the first subwords of all words."""
     batches = [found.states for found in subject.word_states(sentences, "first")]
     return [
         _measure(layer, np.concatenate([states[layer] for states in batches]), num_features)

@@ -26,7 +26,7 @@ TOLERANCE = 1e-4
 
 
 class Probe(nn.Module):
-    """A classifier of states [L, n, D]; several layers are mixed by learned weights first."""
+    """A classifier of hidden states [L, n, D]; several layers are mixed by learned weights."""
 
     def __init__(self, num_layers: int, width: int, num_labels: int, hidden: int) -> None:
         super().__init__()
@@ -57,8 +57,8 @@ class Probe(nn.Module):
 class FittedProbe:
     """A trained probe.
 
-    ``converged``: the gradient vanished before the steps ended.
-    ``weights``: those of the mixed layers; empty for one layer.
+    ``converged``: whether the gradient vanished before the steps ended.
+    ``weights``: the weights of the mixed layers; empty for one layer.
     """
 
     probe: Probe
@@ -66,7 +66,7 @@ class FittedProbe:
     weights: tuple[float, ...]
 
     def accuracy(self, states_LND: Tensor, labels_N: Tensor) -> float:
-        """Return the share of labels that are predicted, in percent; a label -1 never is."""
+        """Return the percentage of labels that are predicted correctly; a label -1 never is."""
         with torch.no_grad():
             predicted = self.probe(states_LND).argmax(1)
         return 100.0 * float((predicted == labels_N).double().mean())

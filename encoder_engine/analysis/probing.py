@@ -1,4 +1,4 @@
-"""Probes of every layer, beside control tasks (Hewitt & Liang 2019), and of mixes of layers.
+"""Probes of every layer and of layer mixes, with control tasks (Hewitt & Liang 2019).
 
 How it works: features are centred by the training edges' mean. The control task gives each word
 type a random label, drawn from the labels' frequencies: a probe that learns it as well has
@@ -32,7 +32,7 @@ __all__ = ["LayerProbe", "MixProbe", "ProbeData", "probe_layers", "probe_mixes"]
 
 @dataclass(frozen=True, kw_only=True)
 class LayerProbe:
-    """Accuracy, in percent, of the probe of one layer, and of its control task."""
+    """The accuracy, in percent, of one layer's probe on the task and on the control task."""
 
     layer: int
     accuracy: float
@@ -41,7 +41,7 @@ class LayerProbe:
 
     @property
     def selectivity(self) -> float:
-        """Accuracy minus that of the control task, in points."""
+        """The accuracy minus the accuracy on the control task, in points."""
         return self.accuracy - self.control
 
 
@@ -50,7 +50,7 @@ class MixProbe:
     """Probes of mixes of layers 0 to l.
 
     ``accuracies``: in percent, of each l.
-    ``weights``: of the mix of all layers.
+    ``weights``: the learned weights of the mix of all layers.
     ``centre``: the mean layer by these weights.
     ``expected_layer``: the mean layer, weighted by what each layer adds to the accuracy (a loss
     counts as 0); None: no layer adds anything.
@@ -138,7 +138,7 @@ def _states(
 
 
 def _control_labels(types: list[list[str]], labels: Tensor, seed: int) -> list[Tensor]:
-    """Return random labels of the training and test edges, one for each word type."""
+    """Return random control labels of training and test edges, the same for equal words."""
     names = sorted({name for part in types for name in part})
     counts = labels.bincount().double().numpy()
     drawn = np.random.default_rng(seed).choice(
@@ -151,7 +151,7 @@ def _control_labels(types: list[list[str]], labels: Tensor, seed: int) -> list[T
 def probe_layers(
     data: ProbeData, *, hidden: int = 0, control: bool = True, steps: int = 300
 ) -> tuple[LayerProbe, ...]:
-    """Fit a probe, and its control task, on each layer alone."""
+    """Fit a probe of the task, and one of the control task, on each layer by itself."""
     found = []
     for layer in range(len(data.train)):
         train, test = data.train[layer : layer + 1], data.test[layer : layer + 1]

@@ -1,6 +1,6 @@
-"""Removes attention heads: zeroed, in a layout that every loader reads, or cut out of the weights.
+"""Removes attention heads, either by zeroing weights or by cutting them out of the matrices.
 
-Both compute what a gate of 0 on the head's output computes.
+Both are equivalent to a gate of 0 on the head's output. Zeroed checkpoints load everywhere.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def random_heads(encoder: Encoder, number: int, seed: int) -> list[Head]:
 
 @torch.no_grad()
 def zero_heads(encoder: Encoder, heads: Sequence[Head]) -> None:
-    """Set the output weights of heads to 0, in place: no later layer sees them.
+    """Set the output weights of heads to 0, in place, so that no later layer reads these heads.
 
     ``save_pretrained`` then writes a checkpoint of the same shape, which transformers loads. Raises
     :class:`InputError` for a head that does not exist.
@@ -68,7 +68,7 @@ def zero_heads(encoder: Encoder, heads: Sequence[Head]) -> None:
 
 @contextmanager
 def zeroed(encoder: Encoder, heads: Sequence[Head]) -> Iterator[None]:
-    """Zero heads within the context, and put their weights back after it."""
+    """Zero heads within this context, and restore their weights after it."""
     weights = [block.get_submodule("attention.output").weight for block in encoder.blocks]
     saved = [weight.detach().clone() for weight in weights if isinstance(weight, torch.Tensor)]
     try:
@@ -82,7 +82,7 @@ def zeroed(encoder: Encoder, heads: Sequence[Head]) -> Iterator[None]:
 
 
 def check_cut(encoder: Encoder, heads: Sequence[Head]) -> None:
-    """Raise the errors of :func:`cut_heads` for heads that cannot be cut out; nothing changes."""
+    """Raise the exceptions of :func:`cut_heads` for heads that cannot be cut out."""
     for number, head in heads:
         _spec_of(encoder, number, head)
     for number, gone in _by_block(heads).items():
@@ -100,7 +100,7 @@ def _by_block(heads: Sequence[Head]) -> dict[int, set[int]]:
 def cut_heads(encoder: Encoder, heads: Sequence[Head]) -> None:
     """Remove heads from the weights of an encoder, in place; its blocks then differ in heads.
 
-    Such an encoder computes less. ``save_pretrained`` names the heads in the configuration's
+    Such an encoder is faster. ``save_pretrained`` names the heads in the configuration's
     ``pruned_heads``, which transformers reads before its fifth version; :func:`zero_heads` keeps
     the shape that every version loads. Raises :class:`UnsupportedFeatureError` for attention whose
     heads share keys, norms or biases, and for a block that would lose all heads; the encoder is
@@ -125,7 +125,7 @@ def cut_heads(encoder: Encoder, heads: Sequence[Head]) -> None:
 def _all_pruned(encoder: Encoder, removed: dict[int, set[int]]) -> dict[str, list[int]]:
     """Return all heads that each block has lost, numbered as in the unpruned block.
 
-    ``removed``: those that each block loses now, numbered among the heads that it still had.
+    ``removed``: the heads that each block loses now, numbered among its remaining heads.
     """
     pruned = read_pruned(config_values(encoder.config))
     found = {block: set(heads) for block, heads in pruned.items()}

@@ -1,4 +1,4 @@
-"""Scores of a fine-tuned model as it loses heads, and the model that is written without them."""
+"""Scores a fine-tuned model while heads are removed, and writes the pruned model."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["CurvePoint", "prune_curve", "read_examples", "save_pruned"]
 
 
 class CurvePoint(NamedTuple):
-    """The main score after ``removed`` heads are removed: the least important, or random ones."""
+    """The main score after removing ``removed`` heads: the least important, or random ones."""
 
     removed: int
     score: float
@@ -38,7 +38,7 @@ class CurvePoint(NamedTuple):
 def read_examples(
     predictor: Predictor, files: Sequence[str], num_rows: int | None = None
 ) -> list[Any]:
-    """Return the examples of files, which are read as those of training were.
+    """Return the examples in files, read in the same way as in training.
 
     Raises :class:`RowError` for a row that the main score of the task does not score.
     """
@@ -60,7 +60,7 @@ def prune_curve(
     points: int,
     seed: int = 0,
 ) -> list[CurvePoint]:
-    """Score the model with none up to all of its heads removed, in ``points`` even steps."""
+    """Score the model with 0 up to all of its heads removed, at ``points`` evenly spaced counts."""
     encoder = predictor.module.encoder
     num_heads = sum(map(len, importance))
     numbers = np.unique(np.linspace(0, num_heads, min(points, num_heads) + 1).astype(np.int64))

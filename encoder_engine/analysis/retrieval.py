@@ -1,4 +1,4 @@
-"""Scores retrieval by an embedder: of translations, and of labelled candidates of queries."""
+"""Scores retrieval by an embedder: of translations, and of documents labelled for queries."""
 
 from __future__ import annotations
 
@@ -72,11 +72,11 @@ def read_translations(
     header: Sequence[str] = (),
     most: int | None = None,
 ) -> dict[str, list[tuple[str, str]]]:
-    """Return pairs of translations by the value of the column ``group``, else by ``""``.
+    """Return pairs of translations, grouped by the column ``group``; without it, under ``""``.
 
     translations: the columns of the two texts.
     header: the columns of files without a header; quotation marks are then plain characters.
-    most: the first pairs of each group that are kept; None: all.
+    most: the number of pairs to keep of each group, from the first; None: all.
     """
     found: dict[str, list[tuple[str, str]]] = {}
     keywords = dict.fromkeys(translations, "translations=") | {group or "": "group="}
@@ -93,10 +93,10 @@ def read_translations(
 def score_translations(
     encode: Encode, pairs: Sequence[tuple[str, str]], *, samples: int = 1000
 ) -> TranslationScores:
-    """Look for each text's translation among all texts of the other side.
+    """Search each text's translation among all texts of the other language.
 
-    encode: returns a vector of each text, [n, D]. A nearest text that equals the translation is
-    right, wherever it stands.
+    encode: a function from texts to vectors, [n, D]. A nearest text that equals the translation
+    counts as right, even in another row.
     """
     sides = [_unit(encode([pair[side] for pair in pairs])) for side in (0, 1)]
     texts = [[pair[side] for pair in pairs] for side in (0, 1)]

@@ -1,4 +1,4 @@
-"""The page of word senses: scores, and the words of each lemma in a plane, coloured by sense."""
+"""The HTML page of word senses: scores, and maps of each lemma's words coloured by sense."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LISTED = 12
 
 
 def sense_table(scores: Mapping[str, SenseScores], *, with_zscore: bool) -> Table:
-    """Return the scores of each set of words."""
+    """Return the scores of each set of words as a table."""
     rows = [
         (
             name,
@@ -49,7 +49,7 @@ def sense_table(scores: Mapping[str, SenseScores], *, with_zscore: bool) -> Tabl
 
 
 def pair_table(scores: Mapping[str, PairScores]) -> Table:
-    """Return the scores of words in two contexts."""
+    """Return the scores of words in two contexts as a table."""
     return Table(
         title="The same sense in two contexts?",
         columns=("pairs", "tested", "constant answer", "accuracy", "threshold"),
@@ -99,9 +99,9 @@ def neighbour_table(
     vectors: npt.NDArray[np.float64],
     static: StaticWords | None = None,
 ) -> Table:
-    """List test words beside the words in context that are nearest to them.
+    """Return a table of test words with the words in context that are nearest to them.
 
-    static: lists the nearest words of a vocabulary as well, which are the same in every context.
+    static: also list the nearest words by static vectors, which are the same in every context.
     """
     unit = unit_vectors(vectors)
     rows: list[tuple[str, ...]] = []

@@ -42,7 +42,7 @@ LAST_LAYERS = 4
 
 
 class SenseWord(NamedTuple):
-    """A word in its sentence, and its gold senses, any of which is right."""
+    """A word in its sentence, and its gold senses, any of which counts as right."""
 
     words: Sequence[str]
     place: int
@@ -69,7 +69,10 @@ class SenseScores:
 
 
 def read_words(records: Sequence[Record]) -> list[SenseWord]:
-    """Return the words of records of :func:`read_senses`; lemma and part of speech are one name."""
+    """Return the words in records of :func:`read_senses`.
+
+    Lemma and part of speech make one name.
+    """
     values = [record.values for record in records]
     return [
         SenseWord(v["words"], v["place"], f"{v['lemma']} {v['pos']}".strip(), v["senses"])
@@ -80,7 +83,7 @@ def read_words(records: Sequence[Record]) -> list[SenseWord]:
 def draw_halves(
     words: Sequence[SenseWord], num_rows: int, seed: int
 ) -> tuple[list[SenseWord], list[SenseWord]]:
-    """Draw words without replacement; the first half trains, the second tests."""
+    """Draw words without replacement; return one half for training and one for testing."""
     drawn = np.random.default_rng(seed).permutation(len(words))[:num_rows].tolist()
     half = len(drawn) // 2
     if not half:
@@ -124,7 +127,7 @@ def score_senses(
     test_vectors: Vectors,
     zscore: ZScore | None = None,
 ) -> SenseScores:
-    """Decide the senses of test words; ``zscore``: compare standardised vectors."""
+    """Score the senses predicted for test words; ``zscore``: compare standardised vectors."""
     if zscore is not None:
         train_vectors, test_vectors = zscore.apply(train_vectors), zscore.apply(test_vectors)
     train_vectors, test_vectors = unit_vectors(train_vectors), unit_vectors(test_vectors)

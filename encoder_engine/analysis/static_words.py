@@ -1,7 +1,8 @@
-"""Static vectors of words, which are the same in every context: what contextual ones compare with.
+"""Static word vectors, as a baseline for contextual vectors.
 
-The word alone has one vector for all of its senses. The mean of its sentence is the context as a
-bag of words. Both come from word2vec's and GloVe's text files, or a static model's directory.
+A word's own static vector is the same for all of its senses. The mean over its sentence represents
+the context as a bag of words. Both come from word2vec's and GloVe's text files, or a static model's
+directory.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ MOST_WORDS = 50_000
 
 @dataclass(frozen=True, eq=False)
 class StaticWords:
-    """A static embedder, and the words of its vocabulary with their unit vectors, [V, D]."""
+    """A static embedder, and its vocabulary's words with unit vectors, [V, D]."""
 
     embedder: StaticEmbedder
     words: list[str]
@@ -62,7 +63,7 @@ class StaticWords:
         return int(self.vectors(words).any(1).sum())
 
     def neighbours(self, word: str, number: int = 3) -> list[str]:
-        """Return the words of the vocabulary with the greatest cosines; none for unknown words."""
+        """Return the vocabulary's words with the greatest cosines; [] for an unknown word."""
         vector = self.embedder.encode([word], normalize_embeddings=True)[0]
         if not vector.any():
             return []

@@ -1,4 +1,4 @@
-"""The model that is analysed: an encoder with its tokenizer, and batches of sentences of words."""
+"""The model to analyse: an encoder with its tokenizer, and batches of sentences of words."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class WordBatch(NamedTuple):
 
     ``sentences``, ``words`` int64 [n]: the sentence and the word of each of n words.
     ``owners`` int64 [t]: the word, 0 to n - 1, of each token that is read.
-    ``tokens`` int64 [t]: their rows in the packed batch.
+    ``tokens`` int64 [t]: the rows of these tokens in the packed batch.
     """
 
     batch: PackedBatch
@@ -54,7 +54,7 @@ class WordBatch(NamedTuple):
 class WordStates(NamedTuple):
     """The vectors of n words in every layer, float32 [L + 1, n, D]; 0 is the embeddings.
 
-    ``sentences``, ``words`` int64 [n]: where each word stands.
+    ``sentences``, ``words`` int64 [n]: the sentence and the index of each word.
     """
 
     sentences: Integers
@@ -64,7 +64,7 @@ class WordStates(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Subject:
-    """An encoder in evaluation mode, its tokenizer, and the length of its windows."""
+    """The model to analyse: encoder in evaluation mode, tokenizer, and window length."""
 
     encoder: Encoder
     tokenizer: Tokenizer
@@ -72,7 +72,7 @@ class Subject:
 
     @classmethod
     def from_pretrained(cls, path: str | os.PathLike[str], device: str = "auto") -> Self:
-        """Load a checkpoint in float32, with its tokenizer; raises what :class:`Encoder` raises."""
+        """Load a checkpoint in float32 with its tokenizer; exceptions: see :class:`Encoder`."""
         with warnings.catch_warnings():
             # Heads and poolers are not analysed.
             warnings.simplefilter("ignore", MissingPoolerWarning)
@@ -84,7 +84,7 @@ class Subject:
 
     @property
     def num_layers(self) -> int:
-        """The number of blocks that a token passes; a shared block counts each time."""
+        """The number of blocks that a token passes through; a shared block counts each time."""
         order = self.encoder.spec.order
         return len(self.encoder.spec.blocks if order is None else order)
 
@@ -126,9 +126,9 @@ class Subject:
     def word_states(
         self, sentences: Sequence[Sequence[str]], subwords: Subwords = "all"
     ) -> Iterator[WordStates]:
-        """Yield the vectors of all words, batch by batch: the mean of their subwords' vectors.
+        """Yield the vectors of all words, batch by batch: the mean of each word's subwords.
 
-        subwords: ``"first"`` takes the vector of the first subword.
+        subwords: ``"first"``: the vector of the first subword instead.
         """
         for found in self.word_batches(sentences, subwords):
             with torch.no_grad():

@@ -1,7 +1,7 @@
 """The attention of one text: the strongest weights between its words, for a page or as values.
 
-To a word the weights of its subwords are summed, from a word their mean is taken (Clark et al.
-2019). Special tokens are words of their own.
+Weights to a word are summed over its subwords; weights from a word are averaged over its subwords
+(Clark et al. 2019). Special tokens are words of their own.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ DATA_BYTES = 670_000
 
 
 class TextAttention(NamedTuple):
-    """The words of a text, special tokens included, and the strongest weights between them."""
+    """A text's words, special tokens included, and the strongest weights between them."""
 
     words: Sequence[str]
     weights: HeadWeights
@@ -48,7 +48,7 @@ def attention_page(
     layers: Sequence[int] | None = None,
     title: str | None = None,
 ) -> str:
-    """Return a page of the attention of one text, of less than 1 MB, without network.
+    """Return an HTML page of one text's attention, smaller than 1 MB and without network access.
 
     Arguments and errors are those of :func:`measure_attention`.
     """
@@ -57,7 +57,7 @@ def attention_page(
 
 
 def render_attention(found: TextAttention, title: str) -> str:
-    """Return the page of measured attention."""
+    """Return the HTML page of measured attention weights."""
     kept = found.weights.keys.shape[2]
     summary = (
         "A thumbnail is a head: a row is where words look from, a column where to, and the shade "
@@ -71,7 +71,7 @@ def render_attention(found: TextAttention, title: str) -> str:
 def measure_attention(
     subject: Subject, text: str, *, top_k: int = 5, layers: Sequence[int] | None = None
 ) -> TextAttention:
-    """Return the ``top_k`` greatest weights of each word, fewer where a page would pass 1 MB.
+    """Return the ``top_k`` greatest weights of each word; fewer if a page would exceed 1 MB.
 
     layers: from 0; None: all.
 
@@ -115,7 +115,7 @@ def _words(
     offsets: npt.NDArray[np.int32],
     ids: Sequence[int],
 ) -> tuple[Integers, list[str]]:
-    """Return the word of each token, ascending from 0, and the words' text."""
+    """Return the index of each token's word, ascending from 0, and the words' strings."""
     owners: list[int] = []
     spans: list[tuple[int, int] | str] = []
     before = -1
@@ -144,7 +144,7 @@ def _between_words(weights_HLL: Weights, owners: Integers) -> Weights:
 
 
 def _affordable(num_heads: int, num_words: int, top_k: int) -> int:
-    """Return how many weights of each word a page of 1 MB holds, at most ``top_k``."""
+    """Return how many weights per word fit into a page of 1 MB, at most ``top_k``."""
     width = 2 if num_words <= 256 else 3
     room = DATA_BYTES - num_heads * min(num_words, SIDE) ** 2
     most = room // (num_heads * num_words * width)

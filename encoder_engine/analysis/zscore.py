@@ -1,8 +1,8 @@
 """z-scores of features, by the means and standard deviations of a corpus (Timkey & van Schijndel).
 
-Few features can carry most of a cosine. Standardised, each counts the same. A feature whose
-standard deviation is below 1e-4 of the median feature's is dead: it is left out, because dividing
-by it would make noise, or NaN, of it.
+A few features can dominate a cosine; after standardisation, all count equally. A feature whose
+standard deviation is below 1e-4 of the median feature's is dead: it is left out, because division
+by its deviation would give noise or NaN.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class ZScore:
 
     @property
     def num_dead(self) -> int:
-        """Features that are left out."""
+        """The number of dead features, which are left out."""
         return int(np.count_nonzero(~self.alive))
 
     @property

@@ -106,7 +106,7 @@ _KEYWORD = re.compile(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code.
 
-    A failure is one line on standard error, with a traceback only under ``--debug``.
+    An error is printed as one line on standard error, with a traceback only under ``--debug``.
     """
     LOGGER.addHandler(_NOTES)
     LOGGER.setLevel(logging.INFO)
@@ -153,7 +153,7 @@ def _fail(reason: str) -> int:
 
 
 def in_options(message: str) -> str:
-    """Write keywords in a message as options: ``on_error='skip'`` as ``--on-error skip``."""
+    """Rename keywords in a message to options: ``on_error='skip'`` becomes ``--on-error skip``."""
     verb = option.CommandLine.verb
     # A message about a store may advise to embed it again, so that it names options of embed.
     again = embed.params if verb in SECTIONS["Stores"] else []

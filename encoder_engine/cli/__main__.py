@@ -1,4 +1,4 @@
-"""``python -m encoder_engine.cli``: the command line where no script is installed."""
+"""Runs the command line by ``python -m encoder_engine.cli``, where no script is installed."""
 
 import sys
 

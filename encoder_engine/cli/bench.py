@@ -1,4 +1,4 @@
-"""``encoder-engine bench``: the benchmark suite of the checkout this package runs from."""
+"""``encoder-engine bench``: runs the benchmark suite of a source checkout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What several subcommands share: folders, number formats, JSON output."""
+"""Functions that several subcommands share: folders, number formats, JSON output."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LINE_SECONDS = 10.0
 
 @contextmanager
 def resumable() -> Iterator[None]:
-    """Tell the user of an interrupted command that running it again resumes it."""
+    """Tell a user who interrupts the command that running it again resumes it."""
     try:
         yield
     except KeyboardInterrupt as error:
@@ -64,7 +64,7 @@ def labelled_inputs(
 
 
 def write_page(path: str, page: str, *, overwrite: bool) -> None:
-    """Write a page whole, or not at all."""
+    """Write an HTML page to a file, which appears complete or not at all."""
     pending = PendingFile(Path(path), overwrite=overwrite)
     try:
         pending.stream.write(page.encode())
@@ -74,7 +74,7 @@ def write_page(path: str, page: str, *, overwrite: bool) -> None:
 
 
 def check_new_folder(path: str | os.PathLike[str]) -> None:
-    """Raise :class:`OutputError` unless a folder can be written without replacing a file."""
+    """Raise :class:`OutputError` unless a folder can be written without replacing anything."""
     folder = Path(path)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise OutputError(f"{folder} exists and is not empty; name a new folder")
@@ -91,12 +91,12 @@ def pooling_modes(value: str | None) -> tuple[str, ...] | None:
 
 
 def print_json(value: object) -> None:
-    """Write one line of JSON to standard output; a number that is not finite is null."""
+    """Print a value as one line of JSON; numbers that are not finite become null."""
     click.echo(json.dumps(_finite(value), ensure_ascii=False, allow_nan=False))
 
 
 def _finite(value: object) -> object:
-    """Replace numbers that JSON cannot hold by null, and records by dicts, at any depth."""
+    """Replace non-finite numbers by None, and records by dicts, at any depth."""
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         value = value._asdict()
     elif is_dataclass(value) and not isinstance(value, type):
@@ -121,7 +121,7 @@ def print_facts(title: str, facts: Mapping[str, object]) -> None:
 
 
 def print_table(table: Sequence[Sequence[str]]) -> None:
-    """Print rows of texts in aligned columns, the first of them bold."""
+    """Print rows of strings in aligned columns, the first row bold."""
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for place, row in enumerate(table):
         line = "  ".join(f"{text:<{width}}" for text, width in zip(row, widths, strict=True))
@@ -144,9 +144,9 @@ def binary_size(num_bytes: float) -> str:
 
 @contextmanager
 def spinner(title: str = "", *, shown: bool) -> Iterator[Callable[..., None] | None]:
-    """Yield a function that updates a spinner's ``description`` and ``texts``; else None.
+    """Yield a function that updates a spinner's ``description`` and ``texts``.
 
-    None: standard error is no terminal, or ``shown`` is False.
+    Yields None if standard error is no terminal, or if ``shown`` is False.
     """
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -161,7 +161,7 @@ def spinner(title: str = "", *, shown: bool) -> Iterator[Callable[..., None] | N
 
 
 def line_due() -> Callable[[], bool]:
-    """Return a function that returns True when the next line of progress is due, every 10 s."""
+    """Return a function that returns True every 10 s, when a line of progress is due."""
     last = time.monotonic()
 
     def due() -> bool:

@@ -1,4 +1,4 @@
-"""``encoder-engine compile``: a model as a folder whose weights are mapped instead of read."""
+"""``encoder-engine compile``: writes a model in a layout that is memory-mapped at loading."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def compile_(
 ) -> None:
     """Compile a model to a folder that a CPU loads faster.
 
-    The folder takes the model's place wherever a CPU infers. The weights are laid out once for the
-    CPU's kernels. A process maps them: it starts faster, and processes on one machine share the
-    memory.
+    The folder can replace the model directory for inference on a CPU. The weights are laid out once
+    for the CPU's kernels. A process maps them: it starts faster, and processes on one machine share
+    the memory.
     """
     from encoder_engine.opening.compiling import compile_directory
 

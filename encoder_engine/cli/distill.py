@@ -1,4 +1,4 @@
-"""``encoder-engine distill``: an encoder's vocabulary as a static table, in seconds."""
+"""``encoder-engine distill``: distills an encoder into a static table of token vectors."""
 
 from __future__ import annotations
 

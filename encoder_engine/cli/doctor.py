@@ -1,4 +1,4 @@
-"""``encoder-engine doctor``: reports the machine, the chosen implementations, and what to mend."""
+"""``encoder-engine doctor``: reports the machine, the implementations in use, and problems."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def doctor(
 def build_report(
     model: str | None, texts: str | None, column: str | None, *, accuracy: bool
 ) -> dict[str, Any]:
-    """Collect all facts and the findings from them."""
+    """Collect the facts of all checks, and the findings that follow from them."""
     from encoder_engine.cli.checks.findings import installation_findings, machine_findings
     from encoder_engine.cli.checks.machine import (
         extra_facts,
@@ -79,7 +79,7 @@ def build_report(
 
 
 def _operations(device: str) -> dict[str, Any]:
-    """Return the chosen implementation of each operation in float32, and why not the others."""
+    """Return each operation's chosen implementation in float32, and why others were not chosen."""
     from encoder_engine import ops
 
     chosen = {}

@@ -1,4 +1,4 @@
-"""``encoder-engine embed``: turns files of texts into vectors, in constant memory, resumable."""
+"""``encoder-engine embed``: embeds files of texts in constant memory, resumable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The output of ``embed``: progress while it runs, and a summary at the end."""
+"""Prints the progress of ``embed`` while it runs, and a summary at the end."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ Show = Callable[["DatasetSummary", int], None]
 def embed_progress(total_bytes: int | None, *, shown: bool) -> Iterator[Show]:
     """Yield a callback of (summary so far, bytes read) that shows progress on standard error.
 
-    On a terminal it is a bar; elsewhere a line every 10 s. Both count input bytes, whose total is
-    known beforehand.
+    Progress is a bar on a terminal, elsewhere a line every 10 s. Both count input bytes, whose
+    total is known in advance.
     """
     from rich.console import Console
 
@@ -78,7 +78,7 @@ def _rates(summary: DatasetSummary, seconds: float) -> str:
 
 
 def _lines(total_bytes: int | None) -> Show:
-    """Return a callback that writes a line every 10 s; rows of an earlier run do not count."""
+    """Return a callback that prints a line every 10 s; rows of an earlier run are not counted."""
     start, due = time.monotonic(), line_due()
     resumed_bytes = 0
 

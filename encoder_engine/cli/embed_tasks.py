@@ -1,4 +1,4 @@
-"""The tasks of ``embed``: the options of each, and the model that it loads."""
+"""The tasks of ``embed``: the options of each task, and the function that loads its model."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _OWN = {"kind": "tokens", "max_active_dims": "sparse", "pair_column": "scores"}
 
 @dataclass(frozen=True, kw_only=True)
 class EmbedTask:
-    """A job whose inputs and output are checked, and the function that loads its model by name."""
+    """A job with checked inputs and output, and the function that loads its model by name."""
 
     job: DatasetJob
     load: Callable[[str], Kind]
@@ -35,7 +35,7 @@ class EmbedTask:
 def open_task(inputs: tuple[str, ...], output: str, options: dict[str, Any]) -> EmbedTask:
     """Check the options of a task, its inputs and its output, before a model is loaded.
 
-    Raises ``click.UsageError`` for an option that the task does not have.
+    Raises ``click.UsageError`` for an option that the task does not support.
     """
     from encoder_engine.jobs.job import DatasetOptions, open_job
 
@@ -67,7 +67,7 @@ def _check_options(task: str, options: dict[str, Any]) -> None:
 
 
 def _call(task: str, options: dict[str, Any]) -> dict[str, Any]:
-    """Return the keywords that the task's kind of results takes in :meth:`Kind.resolve`."""
+    """Return the keywords for :meth:`Kind.resolve` of the task's kind of results."""
     names = ["batch_tokens", "on_truncation"]
     if task != "tokens":
         names += ["prompt", "prompt_name"]

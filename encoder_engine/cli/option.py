@@ -18,10 +18,10 @@ FORMATS = ("txt", "jsonl", "csv", "tsv", "parquet", "arrow")
 
 
 class CommandLine:
-    """The command that this process runs, for its error messages.
+    """The command that this process runs, for error messages.
 
     debug: whether ``--debug`` was given, before or after the subcommand.
-    verb: the command whose options were read last.
+    verb: the subcommand whose options were parsed last.
     """
 
     debug = False
@@ -40,7 +40,10 @@ PATH = click.Path(path_type=Path)
 def value(
     name: str, meaning: str, default: object = None, *, kind: Any = None, to: str | None = None
 ) -> Callable[[Command], Command]:
-    """Return an option that takes a value; ``kind``: its type, ``to``: the parameter's name."""
+    """Return a decorator that adds an option with a value to a command.
+
+    ``kind``: the value's type; ``to``: the name of the function's parameter.
+    """
     names = (name,) if to is None else (name, to)
     shown = default is not None
     return click.option(*names, type=kind, default=default, show_default=shown, help=meaning)
@@ -49,24 +52,24 @@ def value(
 def number(
     name: str, meaning: str, default: int | None = None, *, least: int = 1
 ) -> Callable[[Command], Command]:
-    """Return an option that takes a whole number of at least ``least``."""
+    """Return a decorator that adds an option with a whole number of at least ``least``."""
     return value(name, meaning, default, kind=click.IntRange(min=least))
 
 
 def choice(
     name: str, choices: Sequence[str], meaning: str, default: str | None = None
 ) -> Callable[[Command], Command]:
-    """Return an option that takes one of some words."""
+    """Return a decorator that adds an option with one of several values."""
     return value(name, meaning, default, kind=click.Choice(choices))
 
 
 def output(meaning: str, **options: Any) -> Callable[[Command], Command]:
-    """Return the option that names what is written."""
+    """Return a decorator that adds the option for the output."""
     return click.option("--output", "-o", help=meaning, **options)
 
 
 def together(*options: Callable[[Any], Any]) -> Callable[[Command], Command]:
-    """Join options into one decorator; the help lists them in this order."""
+    """Join options into one decorator; the help lists them in the given order."""
 
     def add(command: Command) -> Command:
         """Add the options to a command."""
@@ -167,6 +170,6 @@ copies = together(
 
 
 def hub_keywords(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keywords of loading that :data:`hub` added, where they were given."""
+    """Return the keyword arguments for downloads from the hub whose options the user gave."""
     given = {"revision": options["revision"], "local_files_only": options["local_files_only"]}
     return {name: value for name, value in given.items() if value}

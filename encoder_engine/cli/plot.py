@@ -1,4 +1,4 @@
-"""``encoder-engine plot``: draws a map of stored vectors, as one HTML file."""
+"""``encoder-engine plot``: draws stored vectors as a map, in one HTML file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``encoder-engine prepare``: turns raw text into tokenized shards, resumable."""
+"""``encoder-engine prepare``: tokenizes raw text into shards, resumable."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def _texts(corpora: dict[str, Inputs], options: dict[str, Any]) -> Iterator[Text
 
 
 def _plain_texts(rows: Inputs, options: dict[str, Any]) -> Iterator[str]:
-    """Yield the documents of inputs."""
+    """Yield the documents of input rows that are not books."""
     if options["books"] is not None:
         from encoder_engine.data.books import read_books
 
@@ -160,7 +160,7 @@ def _check_books(corpora: dict[str, Inputs], options: dict[str, Any]) -> None:
 
 
 def _check_pipes(corpora: dict[str, Inputs], options: dict[str, Any]) -> None:
-    """Refuse to train a vocabulary on what can be read once, as the texts are read again."""
+    """Refuse to train a vocabulary on pipes: the texts are read twice."""
     from encoder_engine.inputs.opening import shown_name
 
     if options["vocab_size"] is None:
@@ -181,7 +181,7 @@ def _records(rows: Inputs, keywords: dict[str, str]) -> Iterator[Record]:
 
 
 def _spans(record: Record, column: str, length: int) -> tuple[tuple[int, int], ...]:
-    """Return the spans of a column; refuse values that are not ranges within the text."""
+    """Return the character ranges in a column; refuse ranges that do not lie within the text."""
     from encoder_engine.inputs.records import read_span
 
     spans = record.get(column)
@@ -192,7 +192,7 @@ def _spans(record: Record, column: str, length: int) -> tuple[tuple[int, int], .
 
 
 def _source(corpora: dict[str, Inputs], options: dict[str, Any]) -> str:
-    """Return a JSON description of all inputs and options, with sizes and times of files."""
+    """Return a JSON description of inputs and options, with sizes and times of files."""
     files = {
         label: [[name, kind, *file_version(Path(name))] for name, kind in opened.sources]
         for label, opened in corpora.items()
@@ -241,7 +241,7 @@ def _grown(tokenizer: Tokenizer, options: dict[str, Any]) -> Tokenizer:
 
 
 class _Texts:
-    """The texts of inputs, read again by each iteration."""
+    """An iterable over the texts of inputs, which every iteration reads again."""
 
     def __init__(self, rows: Inputs, options: dict[str, Any]) -> None:
         self._rows, self._options = rows, options
@@ -283,7 +283,7 @@ def _summary(done: Prepared, corpus: Corpus) -> dict[str, Any]:
 
 
 def _padding_saved(corpus: Corpus, length: int = 128) -> float:
-    """Return the share of padding in batches of one document a row, which packing saves."""
+    """Return the share of padding that batches without packing would have, one document per row."""
     import numpy as np
 
     sizes = np.concatenate([np.diff(shard.document_starts) for shard in corpus.shards])

@@ -76,7 +76,7 @@ def pretrain(recipe: str, output: str, **options: Any) -> None:
 def _sweep(
     read: Callable[[list[str]], TrainingRecipe], output: str, options: dict[str, Any]
 ) -> None:
-    """Train a model for each combination of settings and each seed, and print the table."""
+    """Train a model for each combination of settings and each seed, and print the scores."""
     from encoder_engine.training import Trainer
 
     shown = not (options["quiet"] or options["as_json"])
@@ -93,7 +93,7 @@ def _sweep(
 
 @contextmanager
 def _progress(recipe: TrainingRecipe, *, shown: bool) -> Iterator[Callable[[Progress], None]]:
-    """Yield a callback that shows progress: a bar on a terminal, otherwise a line every 10 s."""
+    """Yield a callback that shows progress: a bar on a terminal, else a line every 10 s."""
     from rich import progress as rich_progress
     from rich.console import Console
 
@@ -131,7 +131,7 @@ def _progress(recipe: TrainingRecipe, *, shown: bool) -> Iterator[Callable[[Prog
 
 
 def _lines() -> Callable[[Progress], None]:
-    """Return a callback that writes a line for each evaluation, and one every 10 s."""
+    """Return a callback that prints a line for each evaluation, and one every 10 s."""
     due = line_due()
 
     def show(progress: Progress) -> None:
@@ -142,7 +142,7 @@ def _lines() -> Callable[[Progress], None]:
 
 
 def _shown(value: float, digits: int = 3) -> str:
-    """Format a score; from 1e6 on in scientific notation."""
+    """Format a score; values of 1e6 and more in scientific notation."""
     return f"{value:.{digits}f}" if abs(value) < 1e6 else f"{value:.2e}"
 
 

@@ -1,4 +1,4 @@
-"""``encoder-engine search``: finds the stored rows nearest to a query, exactly."""
+"""``encoder-engine search``: finds the stored rows that are nearest to a query."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def search(store: str, queries: tuple[str, ...], **options: Any) -> None:
 
 
 def _line(hit: Hit) -> str:
-    """Return the score of a hit with its id or row, and a line for each kept value."""
+    """Format a hit: the score with id or row, and a line for each kept column."""
     row = hit.row if hit.identifier is None else hit.identifier
     kept = (f"{name}: {' '.join(str(value).split()):.200}" for name, value in hit.kept.items())
     return "\n".join([f"{hit.score:.4f}  {row}", *kept])
@@ -87,7 +87,7 @@ def _line(hit: Hit) -> str:
 def _rank(
     stored: StoredVectors, queries: tuple[str, ...], num_hits: int, options: dict[str, Any]
 ) -> list[list[Hit]]:
-    """Embed queries by the model of a store, and return its nearest rows."""
+    """Embed queries with the model of a store, and return the nearest rows of the store."""
     if stored.kind != "sparse":
         return search_stored(stored, embed_queries(stored, queries, options), num_hits, options)
     from encoder_engine.vectors.search import search_vectors
@@ -102,7 +102,7 @@ def _rank(
 def search_stored(
     stored: StoredVectors, vectors: npt.NDArray[np.float32], num_hits: int, options: dict[str, Any]
 ) -> list[list[Hit]]:
-    """Search exactly, or by the copy or the index that --quantized or --index names."""
+    """Search the vectors exactly, or by the file that ``--quantized`` or ``--index`` names."""
     if options["quantized"] is not None:
         from encoder_engine.vectors.quantized import load_copy, search_copy
 
@@ -122,7 +122,7 @@ def embed_queries(
 ) -> npt.NDArray[np.float32]:
     """Embed questions with the model and the options of a store, float32 [Q, D].
 
-    They begin with the model's prompt of queries unless the options name another.
+    Each query gets the model's prompt for queries, unless the options name another prompt.
     Warns if scores depend on vector lengths and the model was not trained for dot products.
     """
     embedder = load_for(stored, {"pooling": None, "max_seq_length": None, **options})
@@ -155,7 +155,7 @@ def warn_of_lengths(stored: StoredVectors, similarity: str | None) -> None:
 
 
 def load_for(stored: StoredVectors, options: dict[str, Any]) -> Embedder | StaticEmbedder:
-    """Load the model; refuse one whose fingerprints differ from the manifest's."""
+    """Load the model of a store; refuse a model with other fingerprints than the manifest's."""
     from encoder_engine.embedding import Embedder, StaticEmbedder
     from encoder_engine.embedding.any_model import load_dense
     from encoder_engine.errors import InputError
@@ -196,7 +196,7 @@ def load_for(stored: StoredVectors, options: dict[str, Any]) -> Embedder | Stati
 
 
 def _load_sparse(stored: StoredVectors, options: dict[str, Any]) -> SparseEmbedder:
-    """Load the model of sparse vectors; refuse another than the manifest's."""
+    """Load the model of sparse vectors; refuse a model that differs from the manifest's."""
     from encoder_engine.embedding import SparseEmbedder
 
     name = _model_name(stored, options)
@@ -219,7 +219,7 @@ def _load_sparse(stored: StoredVectors, options: dict[str, Any]) -> SparseEmbedd
 
 
 def _model_name(stored: StoredVectors, options: dict[str, Any]) -> str:
-    """Return the name of a store's model; refuse options that its manifest records."""
+    """Return the name of a store's model; refuse options that would contradict the manifest."""
     from encoder_engine.errors import InputError
 
     model: str | None = options["model"]
@@ -240,7 +240,7 @@ def _model_name(stored: StoredVectors, options: dict[str, Any]) -> str:
 def _refuse_another(
     stored: StoredVectors, name: str, embedder: Embedder | StaticEmbedder | SparseEmbedder
 ) -> None:
-    """Raise :class:`ConfigError` for a model other than the manifest's."""
+    """Raise :class:`ConfigError` for a model that differs from the manifest's."""
     from encoder_engine.errors import ConfigError
     from encoder_engine.text.fingerprint import tokenizer_fingerprint
 

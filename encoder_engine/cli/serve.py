@@ -1,4 +1,4 @@
-"""``encoder-engine serve``: serves models by the HTTP APIs of OpenAI, TEI and Cohere."""
+"""``encoder-engine serve``: serves models over HTTP with the APIs of OpenAI, TEI and Cohere."""
 
 from __future__ import annotations
 
@@ -152,7 +152,10 @@ def serve(models: tuple[str, ...], **options: Any) -> None:
 
 
 def _prompts(prompts: Mapping[str, str]) -> list[str]:
-    """List the prompts with a text: queries sent without them silently get worse vectors."""
+    """Return a log line of the prompts that are not empty.
+
+    Clients that omit them get worse vectors.
+    """
     named = [name for name, text in prompts.items() if text]
     return [f"prompts {', '.join(named)}"] if named else []
 
@@ -169,7 +172,7 @@ def _read_keys(path: str | None) -> Keys | None:
 
 
 def _configure_log() -> None:
-    """Write the service's log to standard error, and only the errors of uvicorn's log."""
+    """Log the service to standard error, and only errors of uvicorn."""
     import logging
 
     handler = logging.StreamHandler()
@@ -222,7 +225,7 @@ def _load(path: str, options: dict[str, Any]) -> Any:
 
 
 def _stated_task(path: str) -> str:
-    """Return the task that a directory states: its sentence-transformers type, or its head.
+    """Return the serving task for a directory: by its sentence-transformers type, or its head.
 
     Classifiers of finetune are served as pipelines, published ones as rankers, as TEI does.
     """

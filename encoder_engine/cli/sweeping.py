@@ -1,4 +1,4 @@
-"""Runs a sweep for pretrain and finetune, and prints the table of its scores."""
+"""Runs a sweep of settings for pretrain and finetune, and prints the table of scores."""
 
 from __future__ import annotations
 

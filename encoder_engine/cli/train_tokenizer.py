@@ -25,7 +25,7 @@ _STAGES = {"count": "Counting", "read": "Reading", "train": "Training"}
 
 @dataclass(frozen=True)
 class _Texts:
-    """The texts of input files, read again by each iteration."""
+    """An iterable over the texts of input files, which every iteration reads again."""
 
     inputs: Inputs
 
@@ -103,7 +103,7 @@ def train_tokenizer(inputs: tuple[str, ...], output: str, **options: Any) -> Non
 
 
 def _open(stack: ExitStack, names: list[str], options: dict[str, Any]) -> Inputs:
-    """Open the inputs of a corpus; standard input is copied to a file, to be read twice."""
+    """Open the inputs of a corpus; standard input is copied to a file, which is read twice."""
     from encoder_engine.inputs.opening import STANDARD_INPUT, open_source, recognise
     from encoder_engine.inputs.readers import open_inputs
 
@@ -139,7 +139,7 @@ def _as_json(summary: TrainingSummary) -> dict[str, Any]:
 
 
 def _print_summary(summary: TrainingSummary) -> None:
-    """Print what was read, and what was left out or changed."""
+    """Print the numbers of texts that were read, left out and changed."""
     texts = "\n".join(
         f"{label + ': ' if label else ''}{count(found.num_read)} read of {count(found.num_texts)}"
         for label, found in summary.corpora.items()

@@ -1,5 +1,5 @@
-"""Training text on disk, and how clean batches are made of it.
+"""Tokenized training text on disk, and the batches of unmasked sequences made of it.
 
-Order, packing and pairs are pure functions of the seed, the epoch and the place in the epoch. No
-order is stored, so a run resumes anywhere, with any number of workers and ranks.
+Order, packing and pairs are pure functions of the seed, the epoch and the index in the epoch. No
+order is stored, so a run resumes at any step, with any number of workers and ranks.
 """

@@ -33,7 +33,7 @@ _HEADING = re.compile(
 
 
 def without_licence(lines: Iterable[str]) -> list[str]:
-    """Return a book's lines between the markers of Project Gutenberg; all lines without markers.
+    """Return the lines between Project Gutenberg's markers; if there are none, all lines.
 
     Of several start markers the last one counts, because older files have two.
     """
@@ -49,7 +49,7 @@ def without_licence(lines: Iterable[str]) -> list[str]:
 
 
 def paragraphs_of(lines: Iterable[str]) -> Iterator[str]:
-    """Yield paragraphs: lines up to a blank one, joined by spaces."""
+    """Yield paragraphs: consecutive lines without a blank line between, joined by spaces."""
     paragraph: list[str] = []
     for line in lines:
         words = " ".join(line.split())
@@ -63,7 +63,7 @@ def paragraphs_of(lines: Iterable[str]) -> Iterator[str]:
 
 
 def chapters_of(paragraphs: Iterable[str]) -> Iterator[list[str]]:
-    """Yield chapters, as lists of paragraphs; each but the first begins with a heading.
+    """Yield chapters as lists of paragraphs; each chapter but the first begins with a heading.
 
     A heading is a paragraph such as ``CHAPTER IV`` or ``Chapter 4. The Storm``. Headings that
     follow each other directly, as in a table of contents, begin one chapter together.
@@ -82,7 +82,7 @@ def chapters_of(paragraphs: Iterable[str]) -> Iterator[list[str]]:
 
 
 def read_books(inputs: Inputs, *, chapters: bool = False) -> Iterator[str]:
-    """Yield the text of each file, or of each chapter, one paragraph a line.
+    """Yield the text of each file, or of each chapter, with one paragraph per line.
 
     The files are .txt, compressed or not; files without text are left out. An empty file that was
     named, not found in a folder, raises :class:`RowError`.

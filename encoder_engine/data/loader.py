@@ -1,4 +1,4 @@
-"""An endless stream of clean batches that can start at any position.
+"""An endless stream of batches of unmasked sequences that can start at any position.
 
 How it works: an epoch's sequences are shuffled (:func:`epoch_order`), cut into windows of 256
 batches and packed window by window (:func:`pack_windows`). A :class:`Slice` names one batch without
@@ -31,7 +31,7 @@ __all__ = ["Loader", "Position", "Slice"]
 
 @dataclass(frozen=True, kw_only=True)
 class Position:
-    """The next batch of the stream, over all processes: its epoch, window and index therein."""
+    """The position of the next batch, over all processes: epoch, window, index in the window."""
 
     epoch: int = 0
     window: int = 0
@@ -39,11 +39,11 @@ class Position:
 
 
 class Slice(NamedTuple):
-    """One batch of the stream, not read yet.
+    """One batch of the stream, before it is read.
 
-    ``numbers`` int64 [B]: the sequences.
-    ``places`` int64 [B]: where they stand in the epoch's order.
-    ``next_position``: where the stream continues after the batch.
+    ``numbers`` int64 [B]: the indices of the sequences. ``places`` int64 [B]: their indices in the
+    epoch's order.
+    ``next_position``: the position after this batch.
     """
 
     epoch: int
@@ -56,7 +56,7 @@ class Slice(NamedTuple):
 class Loader:
     """Batches of at most ``batch_tokens`` tokens, special tokens included, epoch after epoch.
 
-    The stream is one and the same for any number of processes; each process takes its own batches.
+    The stream is the same for any number of processes; each process takes its own batches.
     ``alpha``: the exponent by which languages are sampled, see :func:`epoch_order`; None: in
     proportion to their text. Raises :class:`ConfigError` for a sequence longer than a batch.
     """
@@ -75,7 +75,7 @@ class Loader:
             )
 
     def batches(self, start: Position | None = None) -> Iterator[tuple[CleanBatch, Position]]:
-        """Yield every batch from a position on, without end, and the position after it."""
+        """Yield every batch from a position on, endlessly, with the position after each batch."""
         for slice_ in self.slices(start):
             yield self.batch(slice_), slice_.next_position
 

@@ -2,10 +2,11 @@
 
 How it works: both are pure functions of the seed, the epoch and the sequences' lengths. The order
 is one Philox permutation; with ``alpha``, each language first gets a quota of the epoch (largest
-remainder). A window is the next run of sequences that would fill 256 batches. Within it, best fit
-decreasing packs them (Krell et al. 2021): the longest first, each where least room remains, in
-O(n log n) by bisection. A window's batches are then shuffled. Only a window's last batch is poorly
-filled, hence 1 in 256, and at most one window is packed again to resume.
+remainder). A window is the next run of sequences that would fill 256 batches. Within a window, best
+fit decreasing packs the sequences (Krell et al. 2021): the longest first, each into the batch where
+the least room remains, in O(n log n) by bisection. A window's batches are then shuffled. Only a
+window's last batch is poorly filled, hence 1 in 256, and at most one window is packed again to
+resume.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ WINDOW_BATCHES = 256
 
 
 def _generator(seed: int, *places: int) -> np.random.Generator:
-    """Return the generator of a seed and of integers such as epoch and index.
+    """Return the random generator of a seed and of integers such as epoch and index.
 
-    Its numbers do not depend on what others have drawn before (Philox: Salmon et al. 2011).
+    Its numbers do not depend on other generators' draws (Philox: Salmon et al. 2011).
     """
     return np.random.Generator(np.random.Philox(np.random.SeedSequence((seed, *places))))
 
@@ -41,8 +42,8 @@ def _generator(seed: int, *places: int) -> np.random.Generator:
 def language_shares(counts: npt.NDArray[np.integer], alpha: float) -> npt.NDArray[np.float64]:
     """Return the sampling probabilities of languages, [L]: q_i = p_i^alpha / sum_j p_j^alpha.
 
-    ``counts`` [L]: the amount of text of each (Conneau et al. 2020). A language without text gets
-    0. Raises :class:`ConfigError` unless 0 <= alpha <= 1.
+    ``counts`` [L]: the amount of text of each language (Conneau et al. 2020). A language without
+    text gets 0. Raises :class:`ConfigError` unless 0 <= alpha <= 1.
     """
     if not 0.0 <= alpha <= 1.0:
         raise ConfigError(f"alpha must lie between 0 and 1, got {alpha}")
@@ -57,9 +58,9 @@ def epoch_order(
 ) -> Numbers:
     """Return the order of an epoch: N sequence numbers, int64 [N], shuffled.
 
-    ``languages`` [N]: the language of each sequence. Without ``alpha`` every sequence comes once.
-    With ``alpha``, languages are sampled: sequences of a large one are left out, those of a small
-    one repeat. Within a language the numbers of repeats differ by at most 1.
+    ``languages`` [N]: the language of each sequence. Without ``alpha`` every sequence occurs once.
+    With ``alpha``, languages are sampled: sequences of large languages are left out, sequences of
+    small ones repeat. Within a language the numbers of repeats differ by at most 1.
     """
     generator = _generator(seed, epoch)
     number = len(languages)

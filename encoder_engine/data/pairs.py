@@ -28,7 +28,7 @@ NUM_SPECIAL = 3
 
 
 class Segment(NamedTuple):
-    """Tokens ``start`` to ``stop`` of the shard that holds run ``number``."""
+    """Tokens ``start`` to ``stop - 1`` of the shard of the run with index ``number``."""
 
     number: int
     start: int
@@ -40,7 +40,7 @@ class Pairs:
     """N runs of consecutive sentences of a document, each split into two segments when read.
 
     Half of the pairs are negatives. Split point, label and replacement are a pure function of
-    ``seed``, the epoch and the place in the epoch.
+    ``seed``, the epoch and the index in the epoch.
     ``negative="elsewhere"``: the second segment is replaced by the beginning of another run, of
     another document where possible, and no longer than the one it replaces (Devlin et al. 2019).
     ``negative="swapped"``: the two segments are exchanged (Lan et al. 2020).
@@ -61,12 +61,12 @@ class Pairs:
         return len(self.runs)
 
     def take(self, numbers: Numbers) -> Pairs:
-        """Return the pairs of these numbers."""
+        """Return the pairs with these indices."""
         return replace(self, runs=self.runs.take(numbers))
 
     @property
     def lengths(self) -> Numbers:
-        """Tokens of each pair: those of its run, and one more separator."""
+        """The most tokens of each pair: its run's tokens and one more separator."""
         longer: Numbers = self.runs.lengths + 1
         return longer
 
@@ -83,7 +83,7 @@ class Pairs:
     def batch(
         self, numbers: Numbers, *, places: Numbers | None = None, epoch: int = 0
     ) -> CleanBatch:
-        """Read the pairs of these numbers, int64 [B], as one batch; see :meth:`Samples.batch`."""
+        """Read the pairs with these indices, int64 [B], as a batch; see :meth:`Samples.batch`."""
         places = np.asarray(numbers if places is None else places, np.int64)
         vocabulary = self.corpus.vocabulary
         parts: list[Tokens] = []
@@ -141,7 +141,7 @@ class Pairs:
         return int(generator.integers(start + 1, stop))
 
     def _elsewhere(self, number: int, generator: np.random.Generator) -> int:
-        """Draw another run; one of another document, unless 8 draws find none."""
+        """Draw another run, of another document unless 8 draws find none."""
         documents = self.runs.documents
         other = number
         for _ in range(8):
@@ -152,7 +152,7 @@ class Pairs:
         return other
 
     def _read(self, segment: Segment) -> tuple[Tokens, npt.NDArray[np.bool_]]:
-        """Read a segment's tokens, and mark those that begin a sentence."""
+        """Read a segment's tokens, and mark the tokens that begin a sentence."""
         number, start, stop = segment
         shard = self.corpus.shards[self.runs.shards[number]]
         begins = np.zeros(stop - start, np.bool_)

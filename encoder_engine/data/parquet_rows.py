@@ -18,7 +18,7 @@ __all__ = ["ParquetRows"]
 
 
 class ParquetRows:
-    """Writes groups of rows; the schema is that of all rows, not of the first group.
+    """Writes groups of rows; the file's schema fits all rows, not only the first group.
 
     A parquet file has one schema. Where a group needs wider types (a value where all before were
     null, a fraction where all before were integers, strings in lists that were empty), all groups
@@ -55,7 +55,7 @@ class ParquetRows:
         self.num_rows += len(rows)
 
     def close(self) -> None:
-        """Write the end of the file, and leave its stream open."""
+        """Write the end of the parquet file, and leave its stream open."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None

@@ -1,4 +1,4 @@
-"""Turns texts into a corpus: splits sentences, tokenizes, writes shard by shard, resumes."""
+"""Prepares a corpus from texts: splits sentences, tokenizes, writes shards; resumable."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _BATCH_TEXTS = 512
 
 
 class Text(NamedTuple):
-    """A document, and the number of its language; ``salient``: spans of characters to mark."""
+    """A document, and the index of its language; ``salient``: character spans to mark."""
 
     text: str
     language: int = 0
@@ -68,7 +68,7 @@ class Text(NamedTuple):
 
 @dataclass(kw_only=True)
 class Prepared:
-    """The counts of :func:`prepare`. ``resumed_texts``: those of ``texts`` an earlier run read."""
+    """The counts of :func:`prepare`; ``resumed_texts``: the texts that an earlier run had read."""
 
     texts: int = 0
     resumed_texts: int = 0
@@ -83,7 +83,7 @@ class Prepared:
 def read_vocabulary(tokenizer: Tokenizer) -> Vocabulary:
     """Return the size, special token ids and fingerprint of a tokenizer's vocabulary.
 
-    Raises :class:`CorpusError` where the [CLS], [SEP], [MASK] or [PAD] token is missing.
+    Raises :class:`CorpusError` if the [CLS], [SEP], [MASK] or [PAD] token is missing.
     """
     found = {
         "cls_id": tokenizer.cls_token_id,
@@ -103,7 +103,7 @@ def read_vocabulary(tokenizer: Tokenizer) -> Vocabulary:
 
 
 def word_starts(tokenizer: Tokenizer) -> npt.NDArray[np.bool_]:
-    """Return for each token whether it begins a word, bool [V], by the vocabulary's marks.
+    """Return whether each token of a vocabulary begins a word, bool [V], by its marks.
 
     WordPiece marks the continuation of a word (``##ing``); SentencePiece and byte-level BPE mark
     its beginning. Raises :class:`CorpusError` for a vocabulary without marks.
@@ -139,20 +139,20 @@ def prepare(
 ) -> Prepared:
     """Tokenize texts into a corpus in ``directory``; resumes an interrupted run.
 
-    Every text is a document; empty ones are left out. Texts are tokenized whole: a vocabulary of
-    bytes keeps the white space between sentences. A shard is written, whole or not at all, once
-    ``shard_tokens`` tokens are read. Run again with the same arguments, an interrupted run
-    continues after its last shard and ends in the same bytes.
+    Every text is a document; empty ones are left out. Texts are tokenized as a whole, so that a
+    byte-level vocabulary keeps the white space between sentences. A shard is written, whole or not
+    at all, once ``shard_tokens`` tokens are read. Run again with the same arguments, an interrupted
+    run continues after its last shard and ends in the same bytes.
 
-    ``tokenizer``: is saved with the corpus; a function that makes one is called once.
-    ``source``: names the texts, and the tokenizer where a function makes it.
-    ``salient``: marks salient spans: those of the texts, or names and dates where a text has none.
+    ``tokenizer``: is saved with the corpus; if it is a function, the function is called once.
+    ``source``: describes the texts, and the tokenizer if a function makes it.
+    ``salient``: mark salient spans: those given with a text, or else the names and dates in it.
     ``watch``: called after every batch.
 
     Raises :class:`CorpusError` where source, tokenizer, languages or ``shard_tokens`` differ from
-    those of the shards in the directory, where the texts of these shards are others now, where
-    there is no text, and for a language without a name; :class:`TextError` for a value that is no
-    text; :class:`LockedError` where another run is at work in the directory.
+    those of the shards in the directory, where the texts of these shards have changed, where there
+    is no text, and for a language without a name; :class:`TextError` for a value that is no text;
+    :class:`LockedError` where another run is at work in the directory.
     """
     settings = {
         "source": source,
@@ -182,7 +182,7 @@ def prepare(
 
 
 class _Run(NamedTuple):
-    """A run in a directory: its counts, the tokens it has seen, and a digest of the texts read."""
+    """The state of a run: its counts, the tokens that occurred, and a digest of the texts."""
 
     directory: Path
     settings: dict[str, Any]
@@ -191,7 +191,7 @@ class _Run(NamedTuple):
     read: RowsDigest
 
     def digest(self, batch: Sequence[Text]) -> None:
-        """Add texts to a digest; it shows whether an address or pipe gives the same texts again."""
+        """Add texts to the digest, which reveals whether a pipe or address gives the same texts."""
         rest = [f"{text.language} {text.salient}" for text in batch]
         self.read.add([text.text for text in batch], rest)
 
@@ -203,7 +203,7 @@ class _Run(NamedTuple):
         self.note()
 
     def note(self) -> dict[str, Any]:
-        """Record the counts, and return the record."""
+        """Return the record of the run with the present counts."""
         recorded = {
             "begun": self.settings,
             "done": asdict(self.done) | {"resumed_texts": 0, "seconds": 0.0},
@@ -249,7 +249,7 @@ def _prepare(
 
 
 def _checked(texts: Iterable[Text], num_languages: int) -> Iterator[Text]:
-    """Yield the texts; refuse a value that is no text, and a language without a name."""
+    """Yield the texts; refuse a value that is no text, and a language index without a name."""
     for number, text in enumerate(texts):
         check_text(text.text, f"text {number}", number)
         # Without names, all texts are of language 0.
@@ -269,7 +269,7 @@ def _batches(texts: Iterator[Text]) -> Iterator[list[Text]]:
 def _tokenize(
     tokenizer: Tokenizer, batch: list[Text], *, salient: bool
 ) -> tuple[list[Document], npt.NDArray[np.int32]]:
-    """Return the documents that hold a token, and all their tokens."""
+    """Return the documents that have a token, and the token ids of all of them."""
     documents, ids = [], [np.zeros(0, np.int32)]
     encoded = encode_sentences(tokenizer, [text.text for text in batch])
     for text, tokens in zip(batch, encoded, strict=True):
@@ -285,7 +285,7 @@ def _tokenize(
 
 
 def _spans(text: Text, sentences: list[Span]) -> list[Span]:
-    """Return the salient spans of a text, each within one sentence."""
+    """Return the salient spans of a text, split at the borders of sentences."""
     if text.salient is not None:
         return clip_spans(merge_spans(list(text.salient)), sentences)
     return [
@@ -296,7 +296,7 @@ def _spans(text: Text, sentences: list[Span]) -> list[Span]:
 
 
 def _begin(directory: Path, settings: dict[str, Any]) -> dict[str, Any]:
-    """Return the record of an earlier run, or write that of a new one."""
+    """Return the record of an earlier run; or write and return the record of a new run."""
     path = directory / PROGRESS
     if path.exists():
         recorded = read_value(path, CorpusError, mend="; prepare the corpus again")
@@ -315,7 +315,7 @@ def _begin(directory: Path, settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def _changes(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """List the differences to the first run's settings; a source in JSON is compared by key."""
+    """List the settings that differ from the first run's; JSON sources are compared by key."""
     return describe_changes(_with_parts(before), _with_parts(now), _describe)
 
 
@@ -329,7 +329,7 @@ def _describe(change: Difference) -> str:
 
 
 def _with_parts(settings: dict[str, Any]) -> dict[str, Any]:
-    """Parse the source, where it is JSON."""
+    """Return settings with the source parsed, if it is JSON."""
     try:
         return {**settings, "source": json.loads(settings["source"])}
     except (KeyError, TypeError, ValueError):
@@ -337,7 +337,7 @@ def _with_parts(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def _keep_tokenizer(folder: Path, tokenizer: Tokenizer | Callable[[], Tokenizer]) -> Tokenizer:
-    """Save the tokenizer, whole or not at all, unless an earlier run did; return it."""
+    """Save the tokenizer atomically unless an earlier run did; return the saved tokenizer."""
     if not folder.is_dir():
         partial = partial_path(folder)
         shutil.rmtree(partial, ignore_errors=True)
@@ -350,7 +350,7 @@ def _keep_tokenizer(folder: Path, tokenizer: Tokenizer | Callable[[], Tokenizer]
 
 
 def _resume(recorded: dict[str, Any], vocab_size: int) -> tuple[Prepared, npt.NDArray[np.bool_]]:
-    """Return the counts of an earlier run, and the tokens it has seen, bool [V]."""
+    """Return the counts of an earlier run, and which tokens occurred in it, bool [V]."""
     used = np.zeros(vocab_size, np.bool_)
     counts = recorded["done"]
     shards = [ShardEntry(**entry) for entry in counts.pop("shards")]

@@ -1,4 +1,4 @@
-"""Writes rows of a table as a .jsonl or .parquet file, whole or not at all."""
+"""Writes rows of a table as a .jsonl or .parquet file, atomically."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def write_rows(path: Path, rows: Iterable[Mapping[str, Any]], *, overwrite: bool
 
 
 def check_row_file(path: Path, *, overwrite: bool) -> None:
-    """Raise what :func:`write_rows` would for the file, before the rows are made.
+    """Raise the exceptions of :func:`write_rows` for the file, before rows are computed.
 
-    That is :class:`OutputError` where no such file can be written, and
+    These are :class:`OutputError` if the file cannot be written, and
     :class:`MissingDependencyError` for ``.parquet`` without pyarrow.
     """
     if path.suffix not in ROW_FILES:
@@ -59,7 +59,7 @@ def check_row_file(path: Path, *, overwrite: bool) -> None:
 def json_line(values: Mapping[str, Any], *, default: Callable[[Any], Any] | None = None) -> bytes:
     r"""Encode a row as a line of JSON in UTF-8, lone surrogates as escapes such as ``\ud800``.
 
-    ``default``: turns a value that JSON does not know into one that it does.
+    ``default``: a function that converts values of types that JSON lacks.
     """
     line = json.dumps(values, ensure_ascii=False, default=default) + "\n"
     try:

@@ -1,4 +1,4 @@
-"""Finds salient spans of a text: names and dates, which REALM masks (Guu et al. 2020).
+"""Finds salient spans of a text: names and dates, as REALM masks them (Guu et al. 2020).
 
 The tagger works by rules. A name is a run of capitalised words, with small words such as ``of`` and
 initials inside; a single capitalised word at the start of a sentence is not a name. A date is a
@@ -75,7 +75,7 @@ def find_salient(sentence: str) -> list[Span]:
 
 
 def merge_spans(spans: list[Span]) -> list[Span]:
-    """Sort spans, and join those that overlap; empty ones are left out."""
+    """Sort spans, and merge those that overlap; empty spans are left out."""
     merged: list[Span] = []
     for start, end in sorted(spans):
         if start >= end:
@@ -88,7 +88,7 @@ def merge_spans(spans: list[Span]) -> list[Span]:
 
 
 def clip_spans(spans: list[Span], sentences: list[Span]) -> list[Span]:
-    """Return the part of each span in each sentence, all as ranges of the text's characters."""
+    """Split spans at the borders of sentences; all ranges are characters of the text."""
     return [
         (max(start, begin), min(stop, end))
         for begin, end in sentences
@@ -100,7 +100,8 @@ def clip_spans(spans: list[Span], sentences: list[Span]) -> list[Span]:
 def mark_tokens(offsets: npt.NDArray[np.integer[Any]], spans: list[Span]) -> npt.NDArray[np.uint8]:
     """Mark the tokens of spans, uint8 [T]: 1 for the first of a span, 2 for its others.
 
-    ``offsets`` [T, 2]: the characters of each token. A token in two spans belongs to the first.
+    ``offsets`` [T, 2]: the characters of each token. A token in two spans counts for the first
+    span.
     """
     marks = np.zeros(len(offsets), np.uint8)
     for start, end in spans:

@@ -29,11 +29,10 @@ __all__ = ["Samples", "after_special", "cut_blocks", "cut_sentences", "hold_out"
 class Samples:
     """N training sequences of a corpus, each a run of tokens within a shard.
 
-    ``shards``, ``starts``, ``stops`` int64 [N]: the shard and its tokens.
-    ``lengths`` int64 [N]: tokens, special ones included: [CLS] before, [SEP] after, and [SEP]
-    between documents (Liu et al. 2019).
-    ``documents`` int64 [N]: the number of the sequence's first document in the corpus.
-    ``languages`` uint16 [N]: the language of that document.
+    ``shards``, ``starts``, ``stops`` int64 [N]: the shard of each sequence, and its range of
+    tokens. ``lengths`` int64 [N]: tokens, special ones included: [CLS] before, [SEP] after, and
+    [SEP] between documents (Liu et al. 2019). ``documents`` int64 [N]: the index of the sequence's
+    first document in the corpus. ``languages`` uint16 [N]: the language of that document.
     ``separated=False``: no [SEP] between documents.
     """
 
@@ -47,7 +46,7 @@ class Samples:
     separated: bool = True
 
     def take(self, numbers: Numbers) -> Samples:
-        """Return the sequences of these numbers."""
+        """Return the sequences with these indices."""
         taken = {
             name: getattr(self, name)[numbers]
             for name in ("shards", "starts", "stops", "lengths", "languages", "documents")
@@ -60,10 +59,10 @@ class Samples:
     def batch(
         self, numbers: Numbers, *, places: Numbers | None = None, epoch: int = 0
     ) -> CleanBatch:
-        """Read the sequences of these numbers, int64 [B], as one packed batch.
+        """Read the sequences with these indices, int64 [B], as one packed batch.
 
-        ``places`` int64 [B]: their places in the epoch, by which masks are drawn; default: the
-        numbers themselves.
+        ``places`` int64 [B]: their indices in the epoch's order, by which masks are drawn; default:
+        ``numbers``.
         """
         vocabulary = self.corpus.vocabulary
         offsets = np.concatenate([[0], np.cumsum(self.lengths[numbers])]).astype(np.int32)
@@ -102,7 +101,7 @@ class Samples:
 def after_special(special: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
     """Mark the tokens directly after special ones, so that the rest of a cut word counts as a word.
 
-    Takes and returns bool [T].
+    ``special`` and the result are bool [T].
     """
     return np.concatenate([np.zeros(1, np.bool_), special[:-1]])[: len(special)]
 
@@ -137,11 +136,11 @@ def cut_blocks(corpus: Corpus, max_length: int) -> Samples:
 def hold_out(
     samples: Samples, share: float, *, seed: int = 0, at_least: int = 1
 ) -> tuple[Numbers, Numbers]:
-    """Split the numbers of sequences into a training and a held-out part, int64 each.
+    """Split the indices of sequences into a training part and a held-out part, int64 each.
 
-    Runs of up to 64 neighbours, drawn by ``seed``, are held out together: text next to training
-    text leaks more of it than text elsewhere. Each part has at least ``at_least`` sequences; where
-    there are too few for that, the held-out part is empty.
+    Runs of up to 64 neighbouring sequences, drawn by ``seed``, are held out together, because text
+    next to training text is more similar to it than other text. Each part has at least ``at_least``
+    sequences; where there are too few for that, the held-out part is empty.
     """
     number = len(samples)
     run = min(max(number // 200, at_least), 64)
@@ -162,7 +161,7 @@ def _room(max_length: int) -> int:
 
 
 def _samples_of(corpus: Corpus, parts: list[tuple[Numbers, Numbers, Numbers]]) -> Samples:
-    """Join the shards' starts, stops and lengths."""
+    """Make samples from each shard's starts, stops and lengths."""
     starts, stops, lengths = (
         np.concatenate([part[place] for part in parts]) if parts else np.zeros(0, np.int64)
         for place in range(3)
@@ -188,7 +187,7 @@ def _samples_of(corpus: Corpus, parts: list[tuple[Numbers, Numbers, Numbers]]) -
 
 
 def _document_borders(shard: Shard, start: int, stop: int) -> Numbers:
-    """Return the first tokens of documents that begin strictly between start and stop."""
+    """Return the first tokens of documents that begin between ``start`` and ``stop``, exclusive."""
     first, last = np.searchsorted(shard.document_starts, (start + 1, stop))
     return shard.document_starts[first:last]
 

@@ -1,4 +1,4 @@
-"""Cuts texts into sentences, and the tokens of whole texts into those of their sentences."""
+"""Splits texts into sentences, and the tokens of whole texts into those of sentences."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ __all__ = ["SentenceTokens", "encode_sentences", "find_sentences", "split_senten
 class SentenceTokens(NamedTuple):
     """The tokens of a text, T in all.
 
-    sentences: the characters of each sentence.
+    sentences: the character range of each sentence.
     ids_T: int32; a sentence has the ids from one of the ``borders`` to the next.
-    offsets_T2: the characters of each token.
-    borders: where the second and all further sentences begin among the tokens.
+    offsets_T2: the character range of each token.
+    borders: the index of the first token of the second and of each further sentence.
     """
 
     sentences: list[Span]
@@ -35,7 +35,7 @@ class SentenceTokens(NamedTuple):
     borders: npt.NDArray[np.int64]
 
     def split(self, rows: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
-        """Cut an array with a row for each token into the rows of each sentence."""
+        """Split an array that has one row per token into one array per sentence."""
         ends = [0, *self.borders.tolist(), len(rows)]
         return [rows[ends[i] : ends[i + 1]] for i in range(len(ends) - 1)]
 
@@ -43,8 +43,8 @@ class SentenceTokens(NamedTuple):
 def find_sentences(text: str) -> list[Span]:
     """Split a text at line ends and after sentence-final marks, by rule, for many languages.
 
-    Closing quotes and brackets stay with their sentence. Returns the characters of each sentence,
-    without white space around them; blank pieces are left out.
+    Closing quotes and brackets stay with their sentence. Returns the character range of each
+    sentence, without surrounding white space; blank sentences are left out.
     """
     spans, _ = extension().find_sentences([text])
     return _as_tuples(spans)
@@ -60,11 +60,12 @@ def split_sentences(text: str) -> list[str]:
 
 
 def encode_sentences(tokenizer: Tokenizer, texts: Sequence[str]) -> Iterator[SentenceTokens]:
-    """Yield the tokens of each text, without special tokens, and where its sentences begin.
+    """Yield the tokens of each text, without special tokens, and the first token of each sentence.
 
-    Texts are encoded whole: a vocabulary of bytes writes the space before a sentence, which a
-    sentence by itself does not have. A token belongs to the last sentence that begins before the
-    token's end; of a text of white space alone, to a sentence that is not listed.
+    Texts are encoded as a whole, because a byte-level vocabulary encodes the space before a
+    sentence, which a sentence by itself does not have. A token belongs to the last sentence that
+    begins before the token's end; the tokens of a text of only white space belong to no listed
+    sentence.
     """
     encoded = tokenizer.encode_batch(
         list(texts), add_special_tokens=False, truncation=None, return_offsets=True

@@ -1,4 +1,4 @@
-"""The format of tokenized text on disk: memory-mapped shards under one manifest.
+"""The on-disk format of tokenized text: memory-mapped shards and one manifest.
 
 A corpus is a folder. A shard is four ``.npy`` files, or five:
 
@@ -50,7 +50,7 @@ _SHARD_NAME = re.compile(r"\d{5,}")
 
 
 class Document(NamedTuple):
-    """One text: the token ids of its sentences, and the number of its language.
+    """One text: the token ids of its sentences, and the index of its language.
 
     ``salient``: the marks of each sentence's tokens, uint8; None: spans are not marked.
     """
@@ -62,7 +62,7 @@ class Document(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Vocabulary:
-    """The vocabulary of a corpus; ``fingerprint``: a SHA-256 of the tokenizer."""
+    """The vocabulary of a corpus: size, special ids, and a SHA-256 of the tokenizer."""
 
     size: int
     cls_id: int
@@ -205,7 +205,8 @@ def write_corpus(
 ) -> Corpus:
     """Write the manifest over finished shards, and open the corpus.
 
-    ``word_starts`` bool [V]: the tokens that begin a word. ``languages``: their names, by number.
+    ``word_starts`` bool [V]: the tokens that begin a word. ``languages``: the names of the
+    languages, by index.
     """
     if word_starts.shape != (vocabulary.size,) or word_starts.dtype != np.bool_:
         raise CorpusError(
@@ -363,22 +364,22 @@ class Corpus:
 
     @property
     def num_documents(self) -> int:
-        """Number of documents of all shards."""
+        """The number of documents in all shards."""
         return sum(shard.entry.num_documents for shard in self.shards)
 
     @property
     def num_sentences(self) -> int:
-        """Number of sentences of all shards."""
+        """The number of sentences in all shards."""
         return sum(shard.entry.num_sentences for shard in self.shards)
 
     @property
     def num_tokens(self) -> int:
-        """Number of tokens of all shards, special tokens excluded."""
+        """The number of tokens in all shards, without special tokens."""
         return sum(shard.entry.num_tokens for shard in self.shards)
 
 
 def _verify(directory: Path, expected: dict[str, str]) -> None:
-    """Compare files with their SHA-256, several at a time: hashing releases the GIL."""
+    """Compare files with their SHA-256, several at once: hashing releases the GIL."""
 
     def compare(name: str) -> None:
         path = directory / name

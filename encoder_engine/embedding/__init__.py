@@ -1,6 +1,6 @@
 """Embedders, rankers and sparse encoders: texts in, vectors or scores out.
 
-Each name is imported at its first use: an embedder need not wait for the code of jobs over files.
+Each name is imported at its first use, so that an embedder does not import the code of file jobs.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Accuracy of a precision: cosines of its vectors with float64 vectors, and their limits."""
+"""Measures the accuracy of a precision (dtype or int8) by cosines with float64 vectors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["COSINE_CLASSES", "Accuracy", "CosineClass", "measure_accuracy", "row
 
 @dataclass(frozen=True, kw_only=True)
 class CosineClass:
-    """The cosines with float64 vectors that a precision must at least reach; None: no limit."""
+    """The least cosines with float64 vectors that a precision must reach; None: no limit."""
 
     min_cosine: float | None = None
     mean_cosine: float | None = None
@@ -58,7 +58,10 @@ class Accuracy:
 
     @property
     def failure(self) -> str | None:
-        """A text that names the cosine below its limit, with both values; None: no cosine is."""
+        """A message that names the cosine below its limit, with both values.
+
+        None: all are above.
+        """
         limits = COSINE_CLASSES[self.precision]
         for name, found, limit in (
             ("min cosine", self.min_cosine, limits.min_cosine),

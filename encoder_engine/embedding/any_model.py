@@ -1,4 +1,4 @@
-"""Loads a directory by the class that fits: an encoder or a static table, a kind of ranker."""
+"""Loads a model directory by the class that fits: encoder or static table, kind of ranker."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def load_dense(path_or_hub_id: str | os.PathLike[str], **options: Any) -> Embedd
     """Load a :class:`StaticEmbedder` where the directory holds a static model, else an Embedder.
 
     ``options``: those of :meth:`Embedder.from_pretrained`. Raises :class:`InputError` for an option
-    that has no meaning for a static model.
+    that static models do not have.
     """
     directory = take_directory(path_or_hub_id, options)
     if not is_static(directory):

@@ -1,10 +1,10 @@
-"""Rerankers that are causal models: a pair's score is the logit of "yes" less that of "no".
+"""Rerankers that are causal models: a pair's score is the logit of "yes" minus the logit of "no".
 
-How it works: a template puts words around query and document, which end where the model would
-answer. It is a :class:`PairTemplate`, or the directory's chat template, read as
+How it works: a template makes a prompt of query and document that ends where the model would
+answer. The template is a :class:`PairTemplate`, or the directory's chat template, read as
 sentence-transformers does (``opening/chat_template.py``). One pass gives the hidden state of the
-last token, and only two rows of the vocabulary are multiplied by it. The words before the query are
-the same in all pairs: batches compute them once.
+last token, and only two rows of the output layer are multiplied by it. The text before the query is
+the same in all pairs: batches compute it once.
 """
 
 from __future__ import annotations
@@ -68,7 +68,8 @@ DEFAULT_FAMILY = "qwen3"
 class CausalRanker(Ranker):
     """Scores pairs of a query and a document by the answer of a causal model.
 
-    template: the words around a pair; None: those of Qwen3-Reranker, for a model of its family.
+    template: the text around query and document; None: those of Qwen3-Reranker, for a model of its
+        family.
     answers: the tokens of the positive and of the negative answer, or of the positive alone; None:
         the template's words.
     activation: ``"sigmoid"``, the probability of the positive answer among the two, or
@@ -138,9 +139,9 @@ class CausalRanker(Ranker):
     ) -> Self:
         """Load a causal model: a CrossEncoder's directory with LogitScore, or a plain one.
 
-        template: the words around a pair, the default instruction and the answers, instead of the
-            directory's. A plain directory has no template; for a qwen3 the default is
-            Qwen3-Reranker's.
+        template: the text around query and document, the default instruction and the answers,
+            instead of the directory's. A plain directory has no template; for a qwen3 the default
+            is Qwen3-Reranker's.
         activation: None: the directory's, by default sigmoid.
 
         Raises :class:`ConfigError` for a plain directory of another family without ``template``,
@@ -184,7 +185,7 @@ class CausalRanker(Ranker):
         """Score pairs of a query and a document: float32 [N]; a single pair gets a number.
 
         instruction: the task in words; None: the directory's default prompt, or the template's.
-        prompt, prompt_name: the same task as a text, or by the name of a prompt of the directory.
+        prompt, prompt_name: the task as a text, or as the name of a prompt of the directory.
         on_truncation: see :meth:`Embedder.encode`; a pair longer than ``max_seq_length`` loses the
             tail of its document.
 
@@ -233,11 +234,11 @@ class CausalRanker(Ranker):
 
     @property
     def labels(self) -> list[str]:
-        """The name of the one score, as transformers gives it."""
+        """The name of the single score, as transformers gives it."""
         return ["LABEL_0"]
 
     def kinds(self) -> dict[str, Kind]:
-        """Return scores; see :meth:`Model.kinds`."""
+        """Return the kind of results ``scores``; see :meth:`Model.kinds`."""
         scores = CausalPairs(
             self, activation=self.activation, format=self.format, answers=self._answers
         )
@@ -246,7 +247,7 @@ class CausalRanker(Ranker):
 
 @dataclass(frozen=True, kw_only=True)
 class CausalDirectory:
-    """A reranker's directory, read but for its weights; see :class:`CausalRanker`."""
+    """A reranker's directory, with all files read except the weights; see :class:`CausalRanker`."""
 
     opened: ModelDirectory
     tokenizer: Tokenizer
@@ -286,7 +287,7 @@ def open_causal_directory(directory: Path, template: PairTemplate | None = None)
 
 
 def _prompted(instruction: str | None, options: Any) -> dict[str, Any]:
-    """Return the options of a call, with its instruction as the prompt."""
+    """Return the options of a call, with the instruction set as the prompt."""
     if instruction is None:
         return dict(options)
     if options.get("prompt") is not None:
@@ -316,7 +317,7 @@ def _template_of_plain(folder: Path) -> PairTemplate:
 
 
 def _read_answers(folder: Path) -> tuple[int, ...]:
-    """Read the tokens of a LogitScore module."""
+    """Read the answer tokens of a LogitScore module."""
     config = read_value(folder / "config.json")
     config.only_keys(("true_token_id", "false_token_id", "module_input_name"))
     reads = config.get("module_input_name")
@@ -328,7 +329,7 @@ def _read_answers(folder: Path) -> tuple[int, ...]:
 
 
 def _read_format(opened: ModelDirectory, tokenizer: Tokenizer) -> PairFormat:
-    """Read how a directory with LogitScore formats pairs."""
+    """Read how a directory with a LogitScore module formats pairs."""
     folder, config = opened.encoder_folder, opened.transformer.chat
     if config is None or config.get("transformer_task").is_null:
         raise ConfigError(

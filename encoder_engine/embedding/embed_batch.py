@@ -1,4 +1,4 @@
-"""Stateless steps for data engines (Ray, Spark, datasets) add columns to a batch of texts."""
+"""Steps for data engines (Ray, Spark, datasets) that add columns to a batch of texts."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ __all__ = ["BatchStep", "EmbedBatch"]
 
 
 class BatchStep(ABC):
-    """A step that adds columns to a batch, a mapping of columns, by a model.
+    """Adds a model's results as columns to a batch, which is a mapping of column names to values.
 
-    The object holds names and options alone, and loads the model at the first call in each process.
+    The object holds only names and options, and loads the model at the first call in each process.
     It can therefore be pickled and sent to workers, which all compute the same.
     """
 
@@ -47,7 +47,7 @@ class BatchStep(ABC):
             return self._model
 
     def check(self, batch: Mapping[str, Any], read: Iterable[str], added: Iterable[str]) -> None:
-        """Raise :class:`InputError` for a column that is missing, or there already."""
+        """Raise :class:`InputError` for a missing column, or an added one that exists."""
         for name in read:
             if name not in batch:
                 raise InputError(f"the batch has no column {name!r}; there are {', '.join(batch)}")
@@ -73,8 +73,8 @@ class EmbedBatch(BatchStep):
     texts; ``vector_column`` becomes float32 [n, D], or the type of ``precision``. The vectors are
     those of :meth:`Embedder.encode`, or of :meth:`StaticEmbedder.encode` for a static model, with
     the same options. ``device``, ``dtype``, ``quantization`` and ``engine``: see
-    :meth:`Embedder.from_pretrained`. ``hub``: see :class:`HubKeywords`. Pickled, it holds names
-    and options alone; see :class:`BatchStep`.
+    :meth:`Embedder.from_pretrained`. ``hub``: see :class:`HubKeywords`. Pickling stores only names
+    and options; see :class:`BatchStep`.
     """
 
     def __init__(

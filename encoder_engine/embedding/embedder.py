@@ -1,6 +1,6 @@
-"""Texts in, vectors out: the tokenizer, the encoder and the pooling of one model directory.
+"""Embeds texts with the tokenizer, the encoder and the pooling of one model directory.
 
-``kinds/kind.py`` is the loop over texts, ``kinds/dense.py`` says what is computed of them.
+``kinds/kind.py`` is the loop over texts; ``kinds/dense.py`` defines the computation.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Embedder(DenseMethods):
 
     queries: the embedder of queries, for a directory with a Router, where queries and documents
         have modules of their own. All other attributes, such as ``max_seq_length``, are then those
-        of documents. None: a query is embedded as a document is.
+        of documents. None: queries and documents are embedded alike.
     default_route: with ``queries``, whether :meth:`encode` treats texts as queries or documents.
 
     ``encoder``, ``tokenizer`` and ``recipe`` must belong together. Raises :class:`ConfigError`
@@ -107,7 +107,7 @@ class Embedder(DenseMethods):
 
     @property
     def max_seq_length(self) -> int | None:
-        """Tokens kept of each text, special tokens included; None: no limit."""
+        """The most tokens of a text, special tokens included; None: no limit."""
         return self._max_seq_length
 
     @max_seq_length.setter
@@ -122,12 +122,12 @@ class Embedder(DenseMethods):
         self._max_seq_length = value
 
     def _least_length(self) -> int:
-        """Return the number of special tokens of a text, plus one."""
+        """Return the least useful ``max_seq_length``: the number of special tokens plus one."""
         return len(self.tokenizer.encode("")) + 1
 
     @property
     def dimension(self) -> int:
-        """Features of a vector before ``truncate_dim``."""
+        """The number of features of a vector before ``truncate_dim``."""
         return self.recipe.modules.width(self.engine.spec.width * len(self.recipe.pooling))
 
     @property
@@ -137,12 +137,12 @@ class Embedder(DenseMethods):
 
     @property
     def default_prompt_name(self) -> str | None:
-        """The prompt of a call that names none."""
+        """The name of the prompt for calls that name none."""
         return self.recipe.default_prompt_name
 
     @property
     def stated_similarity(self) -> str | None:
-        """The name of the similarity that the directory states; None: it states none."""
+        """The name of the similarity that the directory states, if any."""
         return self.recipe.similarity
 
     @property
@@ -151,7 +151,7 @@ class Embedder(DenseMethods):
         return self.path or str(self.recipe.encoder_directory)
 
     def kinds(self) -> dict[str, Kind]:
-        """Return dense vectors, and the vectors of tokens; see :meth:`Model.kinds`."""
+        """Return the kinds ``dense`` and ``tokens`` of results; see :meth:`Model.kinds`."""
         dense = Dense(self, self.recipe)
         if self.queries is not None:
             dense = RoutedDense(
@@ -164,7 +164,7 @@ class Embedder(DenseMethods):
         return {"max_seq_length": self.max_seq_length}
 
     def truncating(self, side: Literal["left", "right"]) -> Self:
-        """Return the embedder that cuts this end of long texts; see :meth:`Model.truncating`."""
+        """Return a copy that truncates long texts at this side; see :meth:`Model.truncating`."""
         found = super().truncating(side)
         if self.queries is not None:
             found.queries = self.queries.truncating(side)
@@ -181,7 +181,7 @@ class Embedder(DenseMethods):
         return {"query": self.queries, "document": documents}
 
     def refuse_routes(self) -> None:
-        """Raise :class:`UnsupportedFeatureError` where queries have a model of their own."""
+        """Raise :class:`UnsupportedFeatureError` if queries have a model of their own."""
         if self.queries is not None:
             raise UnsupportedFeatureError(
                 f"{self.name} has a Router, and this is of one encoder: take routes['query'] or "
@@ -237,8 +237,8 @@ class Embedder(DenseMethods):
         layers: the layers to pool instead of the last. A list is averaged (``[-4, -3, -2, -1]``; 0
             are the embeddings); a mapping gives the weights of a sum, as of :class:`ScalarMix`.
         num_threads: the threads of a CPU; None: OMP_NUM_THREADS, or the physical cores within the
-            process's affinity and the container's quota. With ``engine="torch"`` it holds for the
-            process, and None leaves PyTorch's setting.
+            process's affinity and the container's quota. With ``engine="torch"`` the number applies
+            to the whole process, and None keeps PyTorch's setting.
         engine: ``"compiled"`` computes on a CPU without PyTorch, ``"torch"`` by PyTorch's modules
             on any device. ``"auto"`` is ``"compiled"``, except where there is a GPU, and for dtypes
             and architectures that it does not compute.
@@ -292,7 +292,10 @@ class Embedder(DenseMethods):
         max_seq_length: int | None = None,
         encoder: CompiledEncoder | Encoder | None = None,
     ) -> Self:
-        """Read the model of a directory, or of its route for documents; ``encoder``: if known."""
+        """Read the model of a directory, or its documents' model.
+
+        ``encoder``: if already loaded.
+        """
         encoder, tokenizer, recipe = read_parts(opened, request, pooling, encoder)
         if layers is not None:
             recipe = replace(recipe, layers=_layer_weights(layers, encoder.spec.num_layers))
@@ -304,7 +307,7 @@ class Embedder(DenseMethods):
         return embedder
 
     def _read_queries(self, opened: ModelDirectory, request: EngineRequest) -> DenseMethods:
-        """Read the model of queries; it shares the encoder where both routes have one."""
+        """Read the model of queries, which shares the documents' encoder if it is the same."""
         queries: DenseMethods
         if opened.modules[0].kind == "StaticEmbedding":
             from encoder_engine.embedding.static.embedder import StaticEmbedder
@@ -334,12 +337,12 @@ class Embedder(DenseMethods):
     ) -> Array:
         """Embed texts of any length: one vector each, [N, D]; [D] for a single ``str``.
 
-        A text of more than ``max_seq_length`` tokens is cut into chunks of that many, each with the
-        special tokens and the prompt. Neighbouring chunks share ``overlap`` tokens (None: an eighth
-        of a chunk). ``chunk_pooling`` joins the chunk vectors: ``"mean"``, ``"weighted"``
-        by tokens, or ``"max"``; the result is normalised if the chunk vectors are. A text that fits
-        in one chunk gets exactly the vector of :meth:`encode`. Other options and exceptions: see
-        :meth:`encode`.
+        A text of more than ``max_seq_length`` tokens is cut into chunks of ``max_seq_length``
+        tokens, each with the special tokens and the prompt. Neighbouring chunks share ``overlap``
+        tokens (None: an eighth of a chunk). ``chunk_pooling`` joins the chunk vectors: ``"mean"``,
+        ``"weighted"`` by tokens, or ``"max"``; the result is normalised if the chunk vectors are. A
+        text that fits in one chunk gets exactly the vector of :meth:`encode`. Other options and
+        exceptions: see :meth:`encode`.
         """
         check_names("encode_long", options, EncodeKeywords)
         self._refuse_default_queries()
@@ -359,9 +362,9 @@ class Embedder(DenseMethods):
         batch_tokens: int | None = None,
         on_truncation: OnTruncation = "warn",
     ) -> TokenVectors:
-        """Embed every token without pooling, special tokens and those of the prompt included.
+        """Embed every token without pooling, including special tokens and the prompt's tokens.
 
-        ``found[i]`` of the :class:`TokenVectors` are the vectors of text i, float32 [n, D]. Options
+        Indexing the :class:`TokenVectors` by i gives the vectors of text i, float32 [n, D]. Options
         and exceptions: see :meth:`encode`.
         """
         self._refuse_default_queries()
@@ -377,7 +380,7 @@ class Embedder(DenseMethods):
         return found
 
     def _refuse_default_queries(self) -> None:
-        """Refuse to take texts for documents where :meth:`encode` takes them for queries."""
+        """Raise an error if :meth:`encode` takes texts for queries, where documents are needed."""
         if self.default_route == "query":
             self.refuse_routes()
 

@@ -1,6 +1,6 @@
 """Dense, sparse and token vectors from one pass of an encoder, as BGE-M3 has them.
 
-``kinds/hybrid.py`` says what is computed of texts.
+``kinds/hybrid.py`` defines the computation.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ __all__ = ["HybridEmbedder", "HybridVectors"]
 class HybridEmbedder(OverEmbedder):
     """Turns texts into dense, sparse and token vectors in one pass.
 
-    embedder: encodes and pools.
-    weigh: gives each token its weight, which counts where it is above 0.
-    project: projects each token for late interaction.
+    embedder: the encoder with its pooling, for the dense vectors.
+    weigh: the layer that computes each token's weight; weights above 0 are kept.
+    project: the layer that projects each token for late interaction.
 
     Raises :class:`ConfigError` for layers of another width than the encoder's.
     """
@@ -93,8 +93,9 @@ class HybridEmbedder(OverEmbedder):
         """Load an embedder's directory with ``sparse_linear.pt`` and ``colbert_linear.pt``.
 
         Without ``modules.json``, as FlagEmbedding's training saves a model, the dense vector is the
-        first token's, of length 1. Options and exceptions: see :meth:`Embedder.from_pretrained`.
-        Raises :class:`CheckpointFileError` where one of the two files is missing or damaged.
+        first token's, normalised to length 1. Options and exceptions: see
+        :meth:`Embedder.from_pretrained`. Raises :class:`CheckpointFileError` where one of the two
+        files is missing or damaged.
         """
         directory = resolve_directory(path_or_hub_id, **hub)
         missing = [n for n in (SPARSE_FILE, TOKENS_FILE) if not (directory / n).is_file()]
@@ -110,7 +111,10 @@ class HybridEmbedder(OverEmbedder):
         return cls(embedder, *heads)
 
     def kinds(self) -> dict[str, Kind]:
-        """Return all outputs of one pass, and each alone; see :meth:`Model.kinds`."""
+        """Return the kind of all outputs in one pass, and each output's own.
+
+        See :meth:`Model.kinds`.
+        """
         return {
             "hybrid": self._kind(OUTPUTS),
             "dense": Dense(self, self.embedder.recipe),
@@ -130,7 +134,7 @@ class HybridEmbedder(OverEmbedder):
 
     @property
     def dimension(self) -> int:
-        """Features of a dense vector."""
+        """The number of features of a dense vector."""
         return self.embedder.dimension
 
     @naming("texts")
@@ -179,7 +183,8 @@ class HybridEmbedder(OverEmbedder):
         Dense and sparse vectors are compared by inner products, tokens by :func:`max_similarity`
         divided by the number of the query's tokens, as FlagEmbedding's ``compute_score`` does.
 
-        weights: the weights of some outputs; None: equal weights of all outputs that both have.
+        weights: the weights of some outputs; None: equal weights of all outputs that both arguments
+        have.
 
         Raises :class:`InputError` for weights that do not fit, and for an output that is missing.
         """
@@ -207,7 +212,7 @@ class HybridEmbedder(OverEmbedder):
     def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
         """Write an embedder's directory, with ``sparse_linear.pt`` and ``colbert_linear.pt``.
 
-        sentence-transformers loads it, for dense vectors alone. Raises
+        sentence-transformers can load the directory, but computes only dense vectors. Raises
         :class:`MissingDependencyError` without PyTorch, whose format the two files have. Other
         exceptions: see :meth:`Embedder.save_pretrained`.
         """

@@ -1,7 +1,7 @@
-"""Keywords that scripts for sentence-transformers pass: taken with their meaning, or refused.
+"""Keywords that scripts for sentence-transformers pass: either supported or refused.
 
-Each class takes the keywords of its counterpart in sentence-transformers. A value that asks for
-what another method does is refused, and the message names that method; an unknown keyword is a
+Each class accepts the keywords of its counterpart in sentence-transformers. A value that requests
+the result of another method is refused, and the message names that method; an unknown keyword is a
 ``TypeError``.
 """
 
@@ -55,7 +55,7 @@ class CommonKeywords(TypedDict, total=False):
 
 
 class LibraryKeywords(CommonKeywords, total=False):
-    """Keywords of ``SentenceTransformer.encode`` beside encoder-engine's, and accepted values.
+    """Further keywords of ``SentenceTransformer.encode``, and the accepted values.
 
     convert_to_numpy: True, as by default.
     output_value: ``"sentence_embedding"``; ``"token_embeddings"`` is :meth:`encode_tokens`.
@@ -70,7 +70,7 @@ class LibraryKeywords(CommonKeywords, total=False):
 
 
 class PairKeywords(CommonKeywords, total=False):
-    """Keywords of ``CrossEncoder.predict`` beside encoder-engine's, and accepted values.
+    """Further keywords of ``CrossEncoder.predict``, and the accepted values.
 
     convert_to_numpy: True, as by default.
 
@@ -81,7 +81,7 @@ class PairKeywords(CommonKeywords, total=False):
 
 
 class SparseKeywords(CommonKeywords, total=False):
-    """Keywords of ``SparseEncoder.encode`` beside encoder-engine's, and accepted values.
+    """Further keywords of ``SparseEncoder.encode``, and the accepted values.
 
     save_to_cpu: True, or False where the model is on the CPU. Results are always on the CPU.
 
@@ -92,7 +92,7 @@ class SparseKeywords(CommonKeywords, total=False):
 
 
 class TokenKeywords(CommonKeywords, total=False):
-    """Keywords of ``MultiVectorEncoder.encode`` beside encoder-engine's, and accepted values.
+    """Further keywords of ``MultiVectorEncoder.encode``, and the accepted values.
 
     convert_to_numpy: True, as by default.
     convert_to_tensor: False; there is one vector for each token.
@@ -109,7 +109,7 @@ class TokenKeywords(CommonKeywords, total=False):
 
 
 class HybridKeywords(CommonKeywords, total=False):
-    """Keywords of sentence-transformers that have a meaning for three outputs at once.
+    """Keywords of sentence-transformers that :meth:`HybridEmbedder.encode` accepts.
 
     convert_to_numpy: True, as by default.
     convert_to_tensor: False.
@@ -122,11 +122,11 @@ class HybridKeywords(CommonKeywords, total=False):
 
 
 def naming(first: str) -> Callable[[Method], Method]:
-    """Make a method refuse the arguments of other libraries that it would misunderstand.
+    """Return a decorator that refuses a method's arguments in other libraries' form.
 
     Refused are ``sentences=`` and ``inputs=``, with a message that names ``first``; positional
-    arguments in the order of sentence-transformers; and the name of a prompt as second argument,
-    where the method takes the text of a prompt.
+    arguments in the order of sentence-transformers; and a prompt's name as second argument, where
+    the method takes the prompt's text.
     """
 
     def decorate(method: Method) -> Method:
@@ -183,7 +183,7 @@ def check_names(method: str, keywords: Mapping[str, Any], known: Any) -> None:
 def check_keywords(
     method: str, keywords: Mapping[str, Any], known: Any, *, device: str, job: str | None
 ) -> None:
-    """Refuse keywords of other libraries whose value asks for what the method does not do.
+    """Refuse keywords of other libraries with values that the method does not support.
 
     known: the class that lists the known keywords.
     device: the device of the model.
@@ -220,7 +220,7 @@ def resolve_output(
     known: Any = LibraryKeywords,
     job: str = "encode_dataset",
 ) -> Output:
-    """Return the form of the vectors that ``output`` and the keywords ask for.
+    """Return the array type of vectors that ``output`` and the keywords request.
 
     Exceptions: see :func:`check_keywords`.
     """
@@ -261,7 +261,7 @@ def resolve_sparse_output(
     convert_to_sparse_tensor: bool | None,
     device: str,
 ) -> SparseOutput:
-    """Return the form of sparse vectors; by default they are :class:`SparseVectors`.
+    """Return the form of sparse vectors that the keywords request; default: :class:`SparseVectors`.
 
     Exceptions: see :func:`check_keywords`.
     """
@@ -282,7 +282,10 @@ def resolve_sparse_output(
 
 
 def refuse_forms(keywords: Mapping[str, Any], ours: str) -> None:
-    """Refuse tensors where a result is not one array; ``ours`` says what holds the arrays."""
+    """Refuse to return tensors where the result is not a single array.
+
+    ``ours``: the class that holds the arrays, for the message.
+    """
     if keywords.get("convert_to_tensor") or not keywords.get("convert_to_numpy", True):
         raise InputError(
             f"the result is not one array, and tensors of its parts are not implemented: {ours} "
@@ -297,5 +300,5 @@ def refuse_forms(keywords: Mapping[str, Any], ours: str) -> None:
 
 
 def _is_same(wanted: str, device: str) -> bool:
-    """Return whether a device is the model's; ``"cuda"`` is any of its GPUs."""
+    """Return whether a requested device is the model's; ``"cuda"`` is any of its GPUs."""
     return wanted in (device, device.partition(":")[0])

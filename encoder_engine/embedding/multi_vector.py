@@ -62,7 +62,7 @@ MEAN = "meanmaxsim"
 
 
 class TokenCallKeywords(CallKeywords, total=False):
-    """The keywords of :meth:`MultiVectorEmbedder.encode` that decide the vectors and their speed.
+    """The keywords of :meth:`MultiVectorEmbedder.encode` that affect the vectors and their speed.
 
     See :meth:`Embedder.encode`.
     """
@@ -86,11 +86,11 @@ class MultiVectorEmbedder(OverEmbedder, TaskMethods):
     """Embeds queries and documents token by token, as a ``MultiVectorEncoder`` would.
 
     projection_ND: projects the encoder's D features to N, without a bias; kept as float32.
-    skipped: ids of tokens that documents leave out.
+    skipped: ids of the tokens of documents that get no vector.
     modules: the modules after the encoder, instead of ``projection_ND``.
-    mask: the tokens that are left out, instead of ``skipped``.
+    mask: the rule for tokens without a vector, instead of ``skipped``.
     query_length, document_length: the most tokens; None: the embedder's limit.
-    expansion: pads queries; None: they are not padded.
+    expansion: how queries are padded with mask tokens; None: not at all.
 
     Queries begin with the embedder's prompt ``query``, and are padded where the model expands them;
     documents begin with ``document``. Compare the vectors by :func:`max_similarity`.
@@ -181,7 +181,7 @@ class MultiVectorEmbedder(OverEmbedder, TaskMethods):
         return embedder.loaded_from(directory, request)
 
     def kinds(self) -> dict[str, Kind]:
-        """Return vectors of tokens; see :meth:`Model.kinds`."""
+        """Return the kind ``tokens`` of results; see :meth:`Model.kinds`."""
         tokens = LateInteraction(
             self,
             modules=self.modules,
@@ -194,19 +194,19 @@ class MultiVectorEmbedder(OverEmbedder, TaskMethods):
 
     @property
     def dimension(self) -> int:
-        """Features of a token's vector."""
+        """The number of features of a token's vector."""
         return self.modules.width(self.embedder.engine.spec.width)
 
     @property
     def projection_ND(self) -> Vectors | None:  # noqa: N802
-        """The weight of the projection, if nothing else follows the encoder; else None."""
+        """The weight of the projection, if it is the only module after the encoder; else None."""
         first = self.modules.modules[:1]
         is_alone = len(self.modules.modules) == 1 and isinstance(first[0], DenseModule)
         return first[0].arrays()["weight"] if is_alone else None
 
     @property
     def skipped(self) -> frozenset[int]:
-        """The ids of tokens that documents leave out."""
+        """The ids of the tokens of documents that get no vector."""
         return self.mask.skipped if "document" in self.mask.tasks else frozenset()
 
     @naming("texts")

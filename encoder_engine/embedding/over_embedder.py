@@ -1,4 +1,4 @@
-"""The base of models that compute other results by the encoder and tokenizer of an embedder."""
+"""The base of models that use the encoder and tokenizer of an embedder for other results."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["OverEmbedder"]
 
 
 class OverEmbedder(QueryMethods):
-    """Computes other results by the encoder and tokenizer of an :class:`Embedder`."""
+    """Computes other results with the encoder and tokenizer of an :class:`Embedder`."""
 
     embedder: Embedder
 
@@ -35,12 +35,12 @@ class OverEmbedder(QueryMethods):
 
     @property
     def max_seq_length(self) -> int | None:
-        """Tokens kept of each text, special tokens included; None: no limit."""
+        """The most tokens of a text, special tokens included; None: no limit."""
         return self.embedder.max_seq_length
 
     @property
     def memory_limit(self) -> MemoryLimit:  # type: ignore[override]
-        """The most tokens of a batch that the device's memory allows, as far as it is known."""
+        """The most tokens of a batch that fit into the device's memory, as observed so far."""
         return self.embedder.memory_limit
 
     @property
@@ -50,7 +50,7 @@ class OverEmbedder(QueryMethods):
 
     @property
     def default_prompt_name(self) -> str | None:
-        """The prompt of a call that names none."""
+        """The name of the prompt for calls that name none."""
         return self.embedder.default_prompt_name
 
     @property
@@ -59,7 +59,7 @@ class OverEmbedder(QueryMethods):
         return self.path or self.embedder.name
 
     def truncating(self, side: Literal["left", "right"]) -> Self:
-        """Return a copy that cuts this end of long texts; see :meth:`Model.truncating`."""
+        """Return a copy that truncates long texts at this side; see :meth:`Model.truncating`."""
         found = copy(self)
         found.embedder = self.embedder.truncating(side)
         return found

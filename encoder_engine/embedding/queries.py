@@ -1,4 +1,4 @@
-"""The methods that embedders share: for queries and documents, files, and other libraries."""
+"""The methods that embedders share: queries and documents, files, other libraries' names."""
 
 from __future__ import annotations
 
@@ -45,9 +45,8 @@ Array = np.ndarray[Any, np.dtype[Any]]
 class _EmbedderType(ABCMeta):
     """The metaclass of embedders, whose ``repr`` names sentence_transformers.
 
-    KeyBERT and BERTopic judge a model by the ``repr`` of its type: for an unknown type they load
-    their default model without a word, for one that names sentence_transformers they raise an
-    error.
+    KeyBERT and BERTopic judge a model by the ``repr`` of its type: for an unknown type they
+    silently load their default model, for one that names sentence_transformers they raise an error.
     """
 
     def __repr__(cls) -> str:
@@ -55,12 +54,12 @@ class _EmbedderType(ABCMeta):
 
 
 class QueryMethods(Model, metaclass=_EmbedderType):
-    """The methods of an embedder that apply its prompts, also by their names in other libraries."""
+    """The methods that apply an embedder's prompts, also under other libraries' names."""
 
     @property
     @abstractmethod
     def dimension(self) -> int:
-        """Features of a vector."""
+        """The number of features of a vector."""
 
     @abstractmethod
     def encode(self, texts: str | Iterable[str], *arguments: Any, **options: Any) -> Any:
@@ -92,7 +91,7 @@ class QueryMethods(Model, metaclass=_EmbedderType):
 
 
 class TaskMethods(QueryMethods):
-    """The methods of an embedder whose ``encode`` treats queries and documents differently."""
+    """The methods of an embedder whose ``encode`` has the parameter ``task``: query or document."""
 
     @naming("texts")
     def encode_query(self, texts: str | Iterable[str], **options: Any) -> Any:
@@ -106,12 +105,12 @@ class TaskMethods(QueryMethods):
 
     @naming("texts")
     def encode_queries(self, texts: str | Iterable[str], **options: Any) -> Any:
-        """Embed queries: :meth:`encode_query`, under its name in late interaction."""
+        """Embed queries: :meth:`encode_query`, as late-interaction libraries call it."""
         return self.encode_query(texts, **options)
 
     @naming("texts")
     def encode_documents(self, texts: str | Iterable[str], **options: Any) -> Any:
-        """Embed documents: :meth:`encode_document`, under its name in late interaction."""
+        """Embed documents: :meth:`encode_document`, as late-interaction libraries call it."""
         return self.encode_document(texts, **options)
 
 
@@ -120,7 +119,7 @@ class DatasetKeywords(EncodeKeywords, JobKeywords, total=False):
 
 
 class TensorKeywords(EncodeKeywords, LibraryKeywords, total=False):
-    """The keywords of :meth:`Embedder.encode` beside those that ask for a tensor."""
+    """The keywords of :meth:`Embedder.encode`, without those that request a tensor."""
 
     show_progress_bar: bool
     on_truncation: OnTruncation | None
@@ -188,13 +187,13 @@ class DenseMethods(QueryMethods):
     ) -> Array | Tensor:
         """Embed texts: one vector each, in the order given, [N, D]; [D] for a single ``str``.
 
-        A text's vector does not depend on the texts beside it, nor on ``batch_tokens``.
+        A text's vector does not depend on the other texts of the call, nor on ``batch_tokens``.
 
-        prompt: a text that is put before every text.
+        prompt: a string that is put before every text.
         prompt_name: instead of ``prompt``, the name of one of the directory's prompts.
         normalize_embeddings: True scales vectors to length 1, False leaves them as pooled; None:
             the directory's setting.
-        truncate_dim: keeps the leading features; normalized vectors are normalized after the cut.
+        truncate_dim: the number of leading features to keep; vectors are normalized afterwards.
         precision: see :func:`quantize_vectors`.
         batch_tokens: the most tokens of a batch.
         output: ``"numpy"``, or ``"torch"`` for a tensor on the CPU.
@@ -202,9 +201,9 @@ class DenseMethods(QueryMethods):
             :class:`TruncationWarning`, ``"ignore"`` none, ``"error"`` raises
             :class:`SequenceLengthError`. None: :attr:`default_truncation`.
         batch_size: the most texts of a batch.
-        convert_to_tensor: ``output="torch"``, as sentence-transformers calls it.
+        convert_to_tensor: the same as ``output="torch"``, as named by sentence-transformers.
         library: other keywords of sentence-transformers, see :class:`LibraryKeywords`; a value that
-            asks for other results raises :class:`InputError`, which says what to call.
+            requests another result raises :class:`InputError`, which names the method to call.
 
         Raises :class:`TextError` with the row of a value that is not a text, :class:`InputError`
         for invalid options, and :class:`NonFiniteVectorError` for a vector with NaN or infinity.
@@ -247,8 +246,9 @@ class DenseMethods(QueryMethods):
     ) -> Iterator[EmbeddedWindow]:
         """Embed a stream of any length in constant memory, 4,096 texts at a time.
 
-        Windows come in the order of the texts, with their counts of tokens and truncated texts and
-        the seconds spent. Options are checked at once. Options and exceptions: see :meth:`encode`.
+        Windows are in the order of the texts; each has counts of tokens and truncated texts and the
+        seconds spent. Options are validated before the first window. Options and exceptions: see
+        :meth:`encode`.
         """
         check_names("encode_windows", options, EncodeKeywords)
         resolved = self.kind.resolve(on_truncation=on_truncation, **options)
@@ -275,18 +275,19 @@ class DenseMethods(QueryMethods):
             when it is complete, the manifest last.
         shard_rows: rows of a shard; None: 100,000, or as many as 45 seconds take.
         shard_format: ``"npy"``, ``"parquet"``, ``"arrow"`` or ``"lance"``.
-        on_error: ``"skip"`` lists bad rows in a file of their own; ``"fail"`` raises
-            :class:`RowError`.
-        max_characters: a longer text is a bad row.
-        unique_ids: a repeated id makes a bad row.
+        on_error: ``"skip"`` leaves bad rows out and lists them in a separate file; ``"fail"``
+            raises :class:`RowError`.
+        max_characters: the most characters of a text; a row with more is bad.
+        unique_ids: a row with a repeated id is bad.
         keep: columns of the inputs to write beside the vectors, into tables; :func:`load_vectors`
             and ``encoder-engine search`` return them.
-        append: embed what is new since the folder was finished. Rows of known ids whose text has
-            changed are replaced; without ids, rows are recognised by their file and their text.
-        delete_missing: with ``append``, drop the rows that the inputs hold no longer.
+        append: embed only rows that are new since the folder was finished. Rows of known ids whose
+            text has changed are replaced; without ids, rows are recognised by their file and their
+            text.
+        delete_missing: with ``append``, drop the rows that the inputs no longer contain.
         workers: processes, each with its own GPU where GPUs are used.
-        options: those of :meth:`encode`. Without a prompt, a directory's prompt ``document`` is put
-            before every text, and its default prompt where that is empty.
+        options: those of :meth:`encode`. Without a prompt, the directory's prompt ``document``, or
+            if that is empty its default prompt, is put before every text.
         """
         check_names("encode_dataset", options, DatasetKeywords)
         return run_over_files(self.kind, inputs, output, options)
@@ -294,7 +295,7 @@ class DenseMethods(QueryMethods):
     @property
     @abstractmethod
     def stated_similarity(self) -> str | None:
-        """The name of the similarity that the directory states; None: it states none."""
+        """The name of the similarity that the directory states, if any."""
 
     @property
     def similarity_fn_name(self) -> Similarity:
@@ -319,12 +320,12 @@ class DenseMethods(QueryMethods):
         return similarities(first, second, self.similarity_fn_name)
 
     def similarity_pairwise(self, first: object, second: object) -> Array:
-        """Compare the vectors of equal rows: float32 [N]; see :meth:`similarity`."""
+        """Compare each vector with the one in the same row: float32 [N]; see :meth:`similarity`."""
         return pairwise_similarities(first, second, self.similarity_fn_name)
 
 
 def _with_prompt(options: dict[str, Any], name: str | None) -> dict[str, Any]:
-    """Return options with this prompt name, unless they already have a prompt."""
+    """Return options with a prompt name added, unless they already have a prompt."""
     if options.get("prompt") is None and options.get("prompt_name") is None:
         return {**options, "prompt_name": name}
     return options

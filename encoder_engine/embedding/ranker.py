@@ -1,4 +1,4 @@
-"""Cross-encoders: scores of pairs, each pair encoded as one sequence."""
+"""Cross-encoders: score pairs of texts, each pair encoded as one sequence."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Ranker(Model):
     """Scores pairs of texts as a ``CrossEncoder`` would with the same directory.
 
     ``activation`` turns logits into scores: ``"sigmoid"``, ``"softmax"``, ``"identity"``, ...
-    ``recipe``: the pooling and the modules that make logits of an encoder without a head.
+    ``recipe``: for an encoder without a head, the pooling and modules that compute logits.
     Raises :class:`ConfigError` where the tokenizer has more tokens than the model.
     """
 
@@ -131,8 +131,8 @@ class Ranker(Model):
 
         ``activation`` None: the directory's, or by default sigmoid for a model with one label and
         identity otherwise. ``quantization="int8"`` rounds the blocks' dense layers, not the head,
-        on a CPU. Raises :class:`UnsupportedFeatureError` for other modules than Pooling and
-        those after it. Other options and exceptions: see :meth:`Embedder.from_pretrained`.
+        on a CPU. Raises :class:`UnsupportedFeatureError` for modules other than Pooling and those
+        that may follow it. Other options and exceptions: see :meth:`Embedder.from_pretrained`.
         """
         opened = open_directory(
             resolve_directory(path_or_hub_id, **hub),
@@ -177,11 +177,14 @@ class Ranker(Model):
 
     @property
     def default_prompt_name(self) -> str | None:
-        """The prompt of a call that names none."""
+        """The name of the prompt for calls that name none."""
         return self.settings.default_prompt_name
 
     def kinds(self) -> dict[str, Kind]:
-        """Return scores of pairs, and of the labels of texts; see :meth:`Model.kinds`."""
+        """Return the kinds of results for pairs and for labels of texts.
+
+        See :meth:`Model.kinds`.
+        """
         own: dict[str, Any] = {"activation": self.activation, "recipe": self._recipe}
         return {"scores": Pairs(self, **own), "labels": Labels(self, **own)}
 
@@ -193,7 +196,7 @@ class Ranker(Model):
 
     @property
     def label_function(self) -> Activation | None:
-        """The function from the logits of labels to scores; None: :attr:`activation`."""
+        """The function from logits of labels to scores; None: :attr:`activation`."""
         config = self.model.config
         # sentence-transformers states an activation; transformers the kind of labels.
         stated = self.num_labels == 1 or self.activation != "identity"
@@ -230,7 +233,7 @@ class Ranker(Model):
         return scores[0] if is_pair(pairs) else scores
 
     def _score(self, pairs: Iterable[Any], keywords: ScoreKeywords) -> Vectors:
-        """Score pairs, [N, C]; a single one, [1, C]."""
+        """Score pairs, [N, C]; a single pair gives [1, C]."""
         given: dict[str, Any] = {"on_truncation": "warn", **keywords}
         shown = bool(given.pop("show_progress_bar", False))
         firsts, seconds = unzip_pairs([pairs] if is_pair(pairs) else pairs)
@@ -253,7 +256,7 @@ class Ranker(Model):
 
         activation_fn: a function of PyTorch that replaces the activation: it takes the logits
             [N, C] and returns a row of scores for each pair.
-        apply_softmax: the labels' scores of a pair add up to 1, where there are several.
+        apply_softmax: apply a softmax over the labels, if there are several.
         convert_to_tensor: a tensor on the CPU.
         options: those of :meth:`score`, and others of sentence-transformers; see
             :class:`PairKeywords`.
@@ -294,7 +297,7 @@ class Ranker(Model):
         pair_column: str = "text",
         **options: Unpack[ScoreDatasetKeywords],
     ) -> DatasetSummary:
-        """Score the pairs of files into a file or a folder of shards: a row of scores each.
+        """Score the pairs of files into a file or a folder of shards: one row of scores per pair.
 
         ``load_vectors(output).scores`` reads them. ``column``, by default ``query``, and
         ``pair_column`` name the two texts. Other options: see :meth:`Embedder.encode_dataset`
@@ -337,7 +340,7 @@ class Ranker(Model):
         activation_fn: Callable[[Any], Any] | None = None,
         **options: Unpack[RankKeywords],
     ) -> list[Ranked]:
-        """Rank documents for a query: the best first, equal scores in the order given.
+        """Rank documents for a query, best first; equal scores stay in the order given.
 
         ``top_k``: the most documents to return; None: all. Raises :class:`UnsupportedFeatureError`
         for a model with several labels, whose scores have no order. Other options and exceptions:
@@ -360,7 +363,7 @@ class Ranker(Model):
 
 
 def _apply(function: Callable[[Any], Any], logits_NC: Vectors) -> Vectors:
-    """Return the scores that a function of PyTorch makes of logits."""
+    """Apply a PyTorch function to logits, and return the scores as an array."""
     found = function(torch_engine("activation_fn=").as_tensor(logits_NC))
     # NumPy has no bfloat16.
     plain = found.detach().float().cpu() if hasattr(found, "detach") else found

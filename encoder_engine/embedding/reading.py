@@ -1,4 +1,4 @@
-"""Reads the parts of an embedder: an encoder, its tokenizer, and how tokens become vectors."""
+"""Reads the parts of an embedder from a directory: encoder, tokenizer and pooling."""
 
 from __future__ import annotations
 
@@ -28,11 +28,12 @@ def read_parts(
     pooling: tuple[str, ...] | None,
     encoder: CompiledEncoder | Encoder | None = None,
 ) -> tuple[CompiledEncoder | Encoder, Tokenizer, PoolingRecipe]:
-    """Read a directory's encoder, tokenizer and recipe; ``encoder``: one that is loaded already.
+    """Read a directory's encoder, tokenizer and recipe; ``encoder``: if already loaded.
 
     pooling: modes instead of the directory's.
 
-    Raises :class:`ConfigError` where the directory mixes layers that the encoder does not have;
+    Raises :class:`ConfigError` if the directory's weighted sum of layers names layers that the
+    encoder lacks;
     others: see :meth:`Embedder.from_pretrained`.
     """
     # The comparison with checksums begins before the tokenizer is read, and ends with the loading

@@ -2,8 +2,8 @@
 
 How it works: the log-probability of a text is the sum over its tokens, each given those before it.
 A text's first token has nothing before it and is not counted, unless the tokenizer puts a token
-first. The encoder's hidden states are multiplied by the vocabulary in pieces, and only the running
-softmax of each is kept, so memory does not grow with the vocabulary.
+first. The hidden states are multiplied by the output layer in parts of the vocabulary, and only a
+running softmax of each token is kept, so memory does not grow with the vocabulary.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Scorer(Model):
     ) -> Self:
         """Load a causal model: Qwen, Llama, Mistral, Gemma, GPT-2.
 
-        Raises :class:`UnsupportedFeatureError` for a model whose tokens see later ones. Other
+        Raises :class:`UnsupportedFeatureError` for a model that is not causal. Other
         options and exceptions: see :meth:`Embedder.from_pretrained`.
         """
         opened = open_directory(
@@ -95,8 +95,8 @@ class Scorer(Model):
     ) -> Any:
         """Return the log-probability of each text, float64 [N]; of a single ``str``, a number.
 
-        context: a text that is put before each text; its tokens are not counted. A token that holds
-            characters of both is counted. Batches compute the context once.
+        context: a text that is put before each text; its tokens are not counted. A token with
+            characters of both context and text is counted. Batches compute the context once.
         batch_tokens: the most tokens of a batch.
         on_truncation: see :meth:`Embedder.encode`; a text longer than ``max_seq_length`` is scored
             up to there.
@@ -132,9 +132,9 @@ class Scorer(Model):
 
     @property
     def prompts(self) -> Mapping[str, str]:
-        """No prompts: a call gives its context."""
+        """Return no prompts: each call passes its own ``context``."""
         return {}
 
     def kinds(self) -> dict[str, Kind]:
-        """Return log-probabilities; see :meth:`Model.kinds`."""
+        """Return the kind of log-probabilities; see :meth:`Model.kinds`."""
         return {"log-probabilities": LogProbabilities(self)}

@@ -1,4 +1,4 @@
-"""Sparse vectors over the vocabulary (SPLADE): a weight for each token of the vocabulary.
+"""Sparse embeddings (SPLADE): a weight for each token of the vocabulary, mostly 0.
 
 Dimensions: T packed tokens, B texts, V vocabulary.
 """
@@ -55,7 +55,7 @@ __all__ = ["SparseEmbedder", "SparseVectors", "TokenWeights"]
 
 
 class SparseCallKeywords(CallKeywords, total=False):
-    """The keywords of :meth:`SparseEmbedder.encode` that decide the vectors and their speed."""
+    """The keywords of :meth:`SparseEmbedder.encode` that affect the vectors and their speed."""
 
     max_active_dims: int | None
     on_truncation: OnTruncation
@@ -81,8 +81,8 @@ class SparseEmbedder(TaskMethods):
 
     pooling: ``"max"`` or ``"sum"`` over the positions.
     activation: ``"relu"``, or ``"log1p_relu"``, which takes the logarithm twice.
-    query_weights: the weights of a query's tokens, so that no model is run for queries; None: a
-        query is encoded as a document is.
+    query_weights: a table of token weights that replaces the model for queries; None: queries are
+    encoded like documents.
     default_route: with ``query_weights``, whether :meth:`encode` treats texts as queries or
     documents.
     """
@@ -196,13 +196,13 @@ class SparseEmbedder(TaskMethods):
     ) -> SparseVectors | Tensor:
         """Embed texts: one row each, in the order given; one row for a single ``str``.
 
-        max_active_dims: keeps only that many of the largest values of a row; None: the directory's
+        max_active_dims: the number of largest values to keep in a row; None: the directory's
             setting.
         task: ``"query"`` or ``"document"``, for a model with weights for queries; None: the
             directory's default.
         convert_to_tensor: True returns a sparse tensor of PyTorch on the CPU, [N, V], or [V] for a
             single ``str``.
-        convert_to_sparse_tensor: False returns it dense.
+        convert_to_sparse_tensor: False returns a dense tensor.
 
         ``prompt``, ``prompt_name``, ``batch_tokens``, ``batch_size``, ``on_truncation``,
         ``show_progress_bar`` and exceptions: see :meth:`Embedder.encode`; other keywords of
@@ -236,7 +236,7 @@ class SparseEmbedder(TaskMethods):
     ) -> np.ndarray[Any, np.dtype[np.float32]]:
         """Compare all rows by the directory's similarity or inner products: float32 [N, M].
 
-        Raises :class:`InputError` for other values than :class:`SparseVectors`.
+        Raises :class:`InputError` for arguments that are not :class:`SparseVectors`.
         """
         return sparse_similarities(first, second, self.settings.similarity)
 
@@ -248,8 +248,9 @@ class SparseEmbedder(TaskMethods):
     ) -> DatasetSummary:
         """Embed files into a table, or a folder of shards, of ``indices`` and ``values``.
 
-        ``load_vectors(output).sparse`` reads them. Texts are documents, whatever :meth:`encode`
-        takes them for. Options: see :meth:`Embedder.encode_dataset` and :meth:`encode`.
+        ``load_vectors(output).sparse`` reads them. Texts are embedded as documents, whatever the
+        default of :meth:`encode` is. Options: see :meth:`Embedder.encode_dataset` and
+        :meth:`encode`.
         """
         check_names("encode_dataset", options, SparseDatasetKeywords)
         return run_over_files(self.kind, inputs, output, options)
@@ -288,11 +289,11 @@ class SparseEmbedder(TaskMethods):
 
     @property
     def default_prompt_name(self) -> str | None:
-        """The prompt of a call that names none."""
+        """The name of the prompt for calls that name none."""
         return self.settings.default_prompt_name
 
     def kinds(self) -> dict[str, Kind]:
-        """Return sparse vectors; see :meth:`Model.kinds`."""
+        """Return the kind ``sparse`` of results; see :meth:`Model.kinds`."""
         sparse = Sparse(
             self,
             pooling=self.pooling,
@@ -308,7 +309,7 @@ class SparseEmbedder(TaskMethods):
         return {"max_seq_length": self.max_seq_length, "pooling": self.pooling}
 
     def tokens(self, vectors: SparseVectors, number: int) -> list[tuple[str, float]]:
-        """Return the tokens of a row with their weights, the largest weight first."""
+        """Return the tokens and weights of row ``number``, the largest weight first."""
         indices, values = vectors.row(number)
         order = np.argsort(-values, kind="stable")
         return [(str(self.tokenizer.id_to_token(int(indices[i]))), float(values[i])) for i in order]

@@ -3,7 +3,7 @@
 How it works: rows are sorted by token count, the longest first, and consecutive rows fill a batch
 up to ``batch_tokens``. Sorting puts rows of equal length together, so kernels that work on padded
 tiles waste little, and the first batch needs the most memory: a device that is too small fails at
-once. The batches are found on the cumulative token counts by binary search, one search a batch.
+once. Batch borders are found by binary search in the cumulative token counts, one search per batch.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ def compute_batches(
 
     batch_tokens: the most tokens of a batch.
     batch_size: the most rows of a batch; None: no limit.
-    limit: lowered to half of a batch that exceeds the device's memory; the rows that are left are
-        grouped anew.
-    numbers: the number of each row in the stream, for the message; None: from 0.
+    limit: the token limit by memory, lowered to half of a batch that exceeds the device's memory;
+    the remaining rows are then grouped again.
+    numbers: the index of each row in the stream, for messages; None: from 0.
 
     Raises :class:`DeviceMemoryError` for a single row that does not fit.
     """
@@ -97,7 +97,7 @@ def plan_batches(
 def _run_if_it_fits(
     engine: Engine, rows: TokenRows, outputs: tuple[Output, ...]
 ) -> tuple[Vectors, ...] | None:
-    """Compute a batch; None where it exceeds the device's memory."""
+    """Compute a batch; return None if it exceeds the device's memory."""
     try:
         return engine.run(rows, *outputs)
     except OutOfDeviceMemoryError:

@@ -1,4 +1,4 @@
-"""Chooses the engine that computes a loaded model, and imports PyTorch only if it is needed.
+"""Chooses the engine that computes a model, and imports PyTorch only if it is needed.
 
 The compiled engine computes in float32, bfloat16 and int8 on a CPU. The modules of PyTorch compute
 everything else: on GPUs, in float64 and float16, architectures without a compiled form, and modules
@@ -61,9 +61,9 @@ COMPILED_DTYPES = ("auto", "float32", "bfloat16")
 
 @dataclass(frozen=True, kw_only=True)
 class EngineRequest:
-    """The engine, the device and the precision to load a model with, by name.
+    """The requested engine, device and precision of a model, by name.
 
-    ``adapter``: the name of one of several adapters of the checkpoint, to merge.
+    ``adapter``: the name of the adapter to merge, of a checkpoint with several.
 
     See :meth:`Embedder.from_pretrained`. Raises :class:`ConfigError` for an unknown name.
     """
@@ -92,7 +92,7 @@ class EngineRequest:
                 ) from error
 
     def options(self, engine: str) -> dict[str, Any]:
-        """Return the keywords of ``from_pretrained`` that load the model again for this engine."""
+        """Return the keywords of ``from_pretrained`` with which to load the model for an engine."""
         return {"dtype": self.dtype, "quantization": self.quantization, "engine": engine}
 
     @classmethod
@@ -185,7 +185,7 @@ def engine_of(model: Any, modules: ModuleStack = EMPTY_STACK) -> Any:
 
 
 def refuse_compiled(directory: Path, request: EngineRequest) -> str | None:
-    """Return the reason why the compiled engine cannot compute a model, or None.
+    """Return why the compiled engine cannot compute a model; None: it can.
 
     Raises :class:`ConfigError` for a configuration that no engine can read.
     """
@@ -206,7 +206,7 @@ def refuse_compiled(directory: Path, request: EngineRequest) -> str | None:
 
 
 def torch_engine(purpose: str) -> Any:
-    """Import the engine of PyTorch's modules; ``purpose`` begins the message where torch is absent.
+    """Import the engine of PyTorch modules; ``purpose``: the start of the message without torch.
 
     Raises :class:`MissingDependencyError`.
     """
@@ -252,7 +252,7 @@ def choose_modules(directory: Path, request: EngineRequest) -> Any | None:
 
 
 def refuse_quantized_head(directory: Path, request: EngineRequest) -> None:
-    """Raise :class:`ImplementationError` for quantization, which PyTorch's heads do not have."""
+    """Raise :class:`ImplementationError` for a quantized head, which only PyTorch would compute."""
     if request.quantization is not None:
         raise ImplementationError(
             f"quantization={request.quantization!r} of a model with a head needs the compiled "
@@ -302,7 +302,7 @@ def _load_compiled(
 
 
 def _import_compiled() -> Any | None:
-    """Import the engine of compiled encoders; None where the extension is not built."""
+    """Import the engine of compiled encoders; None: the extension is not built."""
     try:
         from encoder_engine.engine import compiled
     except ImportError as error:

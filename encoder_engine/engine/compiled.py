@@ -112,11 +112,11 @@ class CompiledEngine:
         save_checkpoint(self.encoder, directory)
 
     def versions(self) -> dict[str, str]:
-        """Return no versions: NumPy and the extension decide the bits."""
+        """Return {}: the results depend on no library's version but NumPy's and this package's."""
         return {}
 
     def run(self, rows: TokenRows, *outputs: Output) -> tuple[Vectors, ...]:
-        """Implement :meth:`Engine.run`."""
+        """Compute outputs of rows; see :meth:`Engine.run`."""
         with _memory():
             if len(outputs) == 1 and isinstance(outputs[0], Pooled):
                 return (self._pooled(rows, outputs[0]),)
@@ -124,7 +124,10 @@ class CompiledEngine:
             return tuple(self._output(output, rows, states) for output in outputs)
 
     def _pooled(self, rows: TokenRows, output: Pooled) -> Vectors:
-        """Pool; in one native call where one mode reads all rows of the last layer."""
+        """Pool rows.
+
+        A single native call does all if one mode reads every row of the last layer.
+        """
         if len(output.modes) > 1 or output.num_prompt_tokens or output.layers is not None:
             return self._pool(self._states(rows, output.layers), rows.cu_seqlens, output)
         at_once = self._is_pooling_alone(output)
@@ -136,7 +139,7 @@ class CompiledEngine:
     def _output(
         self, output: Output, rows: TokenRows, states: dict[LayerWeights | None, Vectors]
     ) -> Vectors:
-        """Compute an output; ``states`` keeps hidden states, by layers, for further outputs."""
+        """Compute one output; ``states`` caches hidden states by layer weights between outputs."""
         if isinstance(output, Pooled | TokenStates):
             if output.layers not in states:
                 states[output.layers] = self._states(rows, output.layers)
@@ -173,7 +176,7 @@ class CompiledEngine:
         return mean_BV
 
     def _is_pooling_alone(self, output: Pooled) -> bool:
-        """Return whether nothing but the division by the norm follows the pooling."""
+        """Return whether pooling is followed by nothing but division by the norm."""
         full = self.spec.width * len(output.modes)
         is_cut = output.dimension is not None and output.dimension < full
         return output.normalized and not is_cut and not self.modules
@@ -214,7 +217,7 @@ class CompiledEngine:
         return normalize_rows(rows, num_threads=self.num_threads)
 
     def _packed(self, modules: ModuleStack) -> CompiledStack:
-        """Return a stack with packed weights."""
+        """Return the stack with weights packed for the kernels."""
         # Another thread may replace them meanwhile: the attribute is read once.
         kept = self._token_stacks
         for packed in kept:
@@ -279,7 +282,7 @@ def _sparse_weights(logits: Vectors, activation: SparseActivation) -> Vectors:
 
 @contextmanager
 def _memory() -> Iterator[None]:
-    """Turn a lack of memory into :class:`OutOfDeviceMemoryError`."""
+    """Convert a lack of memory to :class:`OutOfDeviceMemoryError`."""
     try:
         yield
     except MemoryError as error:

@@ -2,8 +2,8 @@
 
 How it works: rows become a :class:`PackedBatch` on the module's device, without a copy on a CPU.
 The module runs in inference mode and evaluation mode; pooling, projection and normalization run on
-the device too, so that a GPU sends [B, D] to the host instead of [T, D]. On a GPU short batches are
-captured as CUDA graphs (``models/captured``): without, one text takes the host ten times as long.
+the device too, so that a GPU sends [B, D] to the host instead of [T, D]. On a GPU short batches run
+as CUDA graphs (``models/captured``); without graphs, one text takes the host ten times as long.
 
 Dimensions: T packed tokens, B sequences, D features, C labels, V vocabulary.
 """
@@ -85,7 +85,7 @@ _ONE_ROW = (("cls",), ("lasttoken",))
 
 
 class ModuleEngine:
-    """The base of the engines of PyTorch modules: an encoder's facts, and how a batch is run."""
+    """The base of engines of PyTorch modules: an encoder's properties, and running a batch."""
 
     name: ClassVar[EngineName] = "torch"
 
@@ -140,7 +140,7 @@ class ModuleEngine:
         return self.short.encode(self._batch(rows, "cpu"), output_pooled=output_pooled)
 
     def run(self, rows: TokenRows, *outputs: Output) -> tuple[Vectors, ...]:
-        """Implement :meth:`Engine.run`: compute on the device, and copy the results to the host."""
+        """Compute outputs on the device, and copy them to the host; see :meth:`Engine.run`."""
 
         def infer() -> tuple[Vectors, ...]:
             with torch.inference_mode():
@@ -149,11 +149,11 @@ class ModuleEngine:
         return self._within_memory(infer)
 
     def _compute(self, rows: TokenRows, outputs: tuple[Output, ...]) -> tuple[Tensor, ...]:
-        """Compute the outputs on the device; engines that have outputs override this."""
+        """Compute the outputs on the device; subclasses override this."""
         raise NotImplementedError(f"{type(self).__name__} has none of the outputs {outputs}")
 
     def _within_memory(self, compute: Callable[[], Computed]) -> Computed:
-        """Return what a function computes.
+        """Call a function, and return its result.
 
         Raises :class:`OutOfDeviceMemoryError`, with all tensors freed.
         """
@@ -167,7 +167,7 @@ class ModuleEngine:
 
 
 class EncoderModule(ModuleEngine):
-    """The engine of an encoder, put into evaluation mode, and of the modules after pooling."""
+    """The engine of an encoder, set to evaluation mode, and of the modules after pooling."""
 
     def __init__(self, encoder: Encoder, modules: ModuleStack = EMPTY_STACK) -> None:
         super().__init__(encoder.eval())
@@ -179,7 +179,7 @@ class EncoderModule(ModuleEngine):
         return self.modules.join_fingerprint(super().fingerprint())
 
     def save_encoder(self, directory: Path) -> None:
-        """Implement :meth:`EncoderEngine.save_encoder`."""
+        """Write the encoder; see :meth:`EncoderEngine.save_encoder`."""
         self.encoder.save_pretrained(directory)
 
     def _compute(self, rows: TokenRows, outputs: tuple[Output, ...]) -> tuple[Tensor, ...]:
@@ -193,7 +193,7 @@ class EncoderModule(ModuleEngine):
         states: dict[LayerWeights | None, tuple[Tensor, Sequences]],
         is_alone: bool,
     ) -> Tensor:
-        """Compute an output; ``states`` keeps hidden states, by layers, for further outputs."""
+        """Compute one output; ``states`` caches hidden states by layer weights between outputs."""
         if not isinstance(output, Pooled | TokenStates):
             raise TypeError(f"{self.spec.model_type} has no output {type(output).__name__}")
         layers = output.layers
@@ -229,7 +229,7 @@ class EncoderModule(ModuleEngine):
     ) -> tuple[Tensor, Sequences]:
         """Return the last hidden state or a weighted sum of several, and the sequences of its rows.
 
-        ``alone``: the one pooling that reads the result, from one row of each sequence. Where it
+        ``alone``: the single pooling mode that reads the result, from one row per sequence. If that
         saves time, the other rows are not computed.
         """
         # An encoder that was trained meanwhile would still apply dropout.
@@ -314,7 +314,7 @@ class CausalModule(EncoderModule):
 
 
 class HeadEngine(ModuleEngine):
-    """The engine of an encoder with a head, which it puts into evaluation mode."""
+    """The engine of an encoder with a head, set to evaluation mode."""
 
     def __init__(self, model: MaskedLM | SequenceClassification) -> None:
         super().__init__(model.eval().encoder)
@@ -360,7 +360,7 @@ class HeadEngine(ModuleEngine):
         return model.logits_of(output.last_hidden_state).float(), output.sequences
 
     def _captured_for_head(self, rows: TokenRows) -> EncoderOutput | None:
-        """Encode a short batch on a GPU with what the head reads; None: the model must do it."""
+        """Encode a short batch by a CUDA graph, as the head needs it; None: there is no graph."""
         model = self.model
         if model.layout.sees_all is not None or model._forward_hooks or model._forward_pre_hooks:
             return None
@@ -399,7 +399,7 @@ def load_causal(
     dtype: str,
     quantization: str | None,
 ) -> CausalModule:
-    """Load a causal model; its output layer has been read before."""
+    """Load a causal model, whose output layer is already read."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnusedWeightsWarning)
         encoder = Encoder.from_pretrained(directory, device, dtype, quantization)
@@ -416,12 +416,12 @@ def gpu_is_available() -> bool:
 
 
 def count_gpus() -> int:
-    """Count the CUDA devices."""
+    """Return the number of CUDA devices."""
     return torch.cuda.device_count()
 
 
 def make_current(device: str) -> None:
-    """Make a GPU the current one."""
+    """Make a GPU PyTorch's current device."""
     torch.cuda.set_device(device)
 
 

@@ -1,4 +1,4 @@
-"""The outputs that an engine can compute of token rows: a call names those that it wants.
+"""The outputs that an engine can compute of token rows; a call names those it requests.
 
 Dimensions: T packed tokens, B sequences, D features, N outputs, C labels, V vocabulary.
 """
@@ -38,13 +38,13 @@ LayerWeights = tuple[tuple[int, float], ...]
 
 
 class Pooled(NamedTuple):
-    """One vector for each sequence, [B, N]: pooled by each mode, concatenated, put through modules.
+    """One vector per sequence, [B, N]: pooled by each mode, concatenated, passed through modules.
 
-    num_prompt_tokens: leading rows of each sequence to leave out; every sequence has more.
+    num_prompt_tokens: the number of leading rows to leave out; every sequence has more.
         ``weightedmean`` still counts positions from the start, as sentence-transformers does.
-    normalized: divided by the Euclidean norm.
-    dimension: the number of leading features that are kept, before the division; None: all.
-    layers: pools the weighted sum of these hidden states; None: the last.
+    normalized: divide by the Euclidean norm.
+    dimension: the number of leading features to keep, before the division; None: all.
+    layers: pool the weighted sum of these layers' hidden states; None: the last layer.
     """
 
     modes: tuple[PoolingMode, ...]
@@ -55,7 +55,7 @@ class Pooled(NamedTuple):
 
 
 class TokenStates(NamedTuple):
-    """The vector of each token, [T, D], or [T, N] after ``modules``; other fields: see Pooled."""
+    """The vector of each token, [T, D]; with ``modules`` [T, N]; other fields: see Pooled."""
 
     modules: ModuleStack = EMPTY_STACK
     normalized: bool = False
@@ -63,7 +63,7 @@ class TokenStates(NamedTuple):
 
 
 class Scores(NamedTuple):
-    """The activated logits of each sequence, [B, C], of an encoder with a classifier's head."""
+    """The activated logits of each sequence, [B, C], from a classifier's head."""
 
     activation: Literal["identity", "sigmoid"] = "identity"
 
@@ -80,7 +80,7 @@ class Logits(NamedTuple):
 class VocabularyWeights(NamedTuple):
     """The weight of every token of the vocabulary for each sequence, [B, V], of a masked LM.
 
-    A weight is ``log(1 + relu(logit))``, and its logarithm once more with ``"log1p_relu"``, pooled
+    A weight is ``log(1 + relu(logit))``, with ``"log1p_relu"`` the logarithm taken twice, pooled
     over the sequence's positions.
     """
 

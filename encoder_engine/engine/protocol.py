@@ -33,11 +33,11 @@ Vectors = np.ndarray[Any, np.dtype[np.float32]]
 
 
 class OutOfDeviceMemoryError(Exception):
-    """A batch does not fit into the device's memory; all of it is freed, and it may be split."""
+    """A batch does not fit into the device's memory; its memory is freed, and it may be split."""
 
 
 class Engine(Protocol):
-    """Computes rows of tokens.
+    """Computes outputs of token rows.
 
     name: ``"compiled"``, ``"torch"`` or ``"static"``.
     dtype: the name of the weights' dtype: ``"float32"``, ``"bfloat16"``, ...
@@ -74,7 +74,7 @@ class Engine(Protocol):
         """
 
     def versions(self) -> dict[str, str]:
-        """Return the versions of the libraries beside NumPy that decide the bits of results."""
+        """Return the versions of libraries, besides NumPy, on which the bits of results depend."""
 
 
 class EncoderEngine(Engine, Protocol):
@@ -87,4 +87,4 @@ class EncoderEngine(Engine, Protocol):
     def spec(self) -> EncoderSpec: ...  # noqa: D102
 
     def save_encoder(self, directory: Path) -> None:
-        """Write the encoder and its head as they are in memory, in Hugging Face layout."""
+        """Write the encoder, and its head, as they are in memory, in Hugging Face layout."""

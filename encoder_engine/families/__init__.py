@@ -1,1 +1,1 @@
-"""Families of encoders as data: specifications, names in checkpoints, configurations."""
+"""Model families as data: specifications of encoders, tensor names and config.json keys."""

@@ -1,4 +1,4 @@
-"""Converts a Hugging Face config.json to a spec, and back; refuses what it does not understand."""
+"""Converts a config.json to a spec and back; refuses unknown values that change the computation."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ REQUIRED: dict[str, tuple[Any, ...]] = {
 
 
 def read_config(directory: Path) -> dict[str, Any]:
-    """Read config.json, or what stands for it in a directory of the library gliner.
+    """Read config.json, or for a directory of the gliner library the file in its place.
 
     Raises :class:`ConfigError` that names the fault.
     """
@@ -211,7 +211,7 @@ def _plain_block(config: JsonValue, family: Family, norm: NormSpec) -> BlockSpec
 
 
 def spec_to_config(spec: EncoderSpec, original: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a spec's configuration in transformers' form, updating the one it was read from."""
+    """Return a spec as a config.json of transformers, updating the original configuration."""
     family = find_family(spec.model_type)
     keys, embedding = family.keys, spec.embedding
     positions = embedding.num_positions if family.position_table else spec.position_limit
@@ -293,7 +293,7 @@ def _refuse_other_computations(config: Mapping[str, Any], family: Family) -> Non
 
 
 def _refuse_unknown_code(auto_map: object, family: Family) -> None:
-    """Refuse a configuration that names its model's code, unless that is known as the family's."""
+    """Refuse a config whose ``auto_map`` names model code, unless the family knows that code."""
     if auto_map is not None and not names_code_of({"auto_map": auto_map}, family):
         raise UnsupportedFeatureError(
             f"auto_map={auto_map!r} is not supported for {family.model_type}: its own code may "

@@ -1,7 +1,7 @@
 """The settings of a GLiNER model (Zaratiana et al. 2024), and the encoder within its files.
 
-The library gliner saves one file of weights, in which the encoder's have a prefix, and
-gliner_config.json, in which the encoder's config.json is ``encoder_config``.
+The library gliner saves one weights file, where the encoder's tensor names have a prefix, and
+gliner_config.json, which contains the encoder's config.json under ``encoder_config``.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ class GlinerSettings:
     pooling: how a word's tokens make its vector: first, last, mean or max.
     num_layers: the layers of the LSTM over words; 0: no LSTM.
     label_token, end_token: the tokens before each label, and after the last.
-    reads_marker: a label's row is that of the token before it; False: of its own first token.
+    reads_marker: a label is represented by the hidden state of its marker token; False: of the
+    label's own first token.
     """
 
     width: int
@@ -94,12 +95,12 @@ class GlinerSettings:
 
 
 def is_gliner(directory: Path) -> bool:
-    """Return whether a directory is of the library gliner."""
+    """Return whether a directory was saved by the gliner library."""
     return (directory / SETTINGS).is_file() and not (directory / "config.json").is_file()
 
 
 def encoder_config(directory: Path) -> dict[str, Any]:
-    """Return the encoder's config.json; raises :class:`ConfigError` where it is missing."""
+    """Return the encoder's config.json from gliner_config.json, or raise :class:`ConfigError`."""
     config = _read(directory)
     found = config.get("encoder_config")
     if found.is_null:
@@ -114,7 +115,7 @@ def encoder_config(directory: Path) -> dict[str, Any]:
 
 
 def split_encoder(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Return the encoder's tensors, names without their prefix, and all other tensors."""
+    """Return the encoder's tensors, names without the prefix, and all other tensors."""
     encoder, others = {}, {}
     for name, tensor in tensors.items():
         bare = _ENCODER.sub("", name, count=1)

@@ -1,4 +1,4 @@
-"""Reads a head from a configuration: its layout, rows, labels and dropout."""
+"""Reads a head from config.json: its layout, inputs, labels and dropout."""
 
 from __future__ import annotations
 
@@ -78,11 +78,10 @@ def check_head(layout: HeadLayout, config: Mapping[str, Any]) -> None:
 def check_ending(config: Mapping[str, Any], added: list[int]) -> None:
     """Raise :class:`UnsupportedFeatureError` where a head would read a padding token.
 
-    A decoder's head reads a text's last token, in transformers the last that is not the padding
-    token of config.json. The two differ where the tokenizer ends texts by the padding token, as
-    Qwen3-Embedding's does.
+    A decoder's head reads a text's last token; in transformers, the last token that is not padding.
+    The two differ if the tokenizer ends texts with the padding token, as Qwen3-Embedding's does.
 
-    added: the tokens of an empty text.
+    added: the token ids of an empty text.
     """
     family, padding = find_family(config.get("model_type", "")), config.get("pad_token_id")
     reads_last = any(layout.rows == "last" for layout in family.layouts)
@@ -95,7 +94,7 @@ def check_ending(config: Mapping[str, Any], added: list[int]) -> None:
 
 
 def read_rows(layout: HeadLayout, config: Mapping[str, Any]) -> Rows:
-    """Return the rows that the head reads."""
+    """Return which hidden states the head reads, such as each text's first."""
     for key in layout.rows_keys:
         if key in config:
             rows: Rows = config_values(config).get(key).one_of(layout.rows_names)
@@ -104,7 +103,7 @@ def read_rows(layout: HeadLayout, config: Mapping[str, Any]) -> Rows:
 
 
 def count_labels(config: Mapping[str, Any]) -> int:
-    """Return the number of labels that the configuration names, by default 2."""
+    """Return the number of labels that config.json names, by default 2."""
     names, values = config.get("id2label"), config_values(config)
     if isinstance(names, dict):
         return values.at(len(names), "num_labels").positive()
@@ -112,7 +111,7 @@ def count_labels(config: Mapping[str, Any]) -> int:
 
 
 def label_names(config: Mapping[str, Any]) -> dict[int, str]:
-    """Return the labels' names by number, ``LABEL_0``, ... where the configuration has none.
+    """Return the labels' names by index; ``LABEL_0``, ... where config.json has none.
 
     Raises :class:`ConfigError` for keys that are not numbers.
     """
@@ -129,7 +128,7 @@ def label_names(config: Mapping[str, Any]) -> dict[int, str]:
 
 
 def label_function(config: Mapping[str, Any]) -> Literal["identity", "sigmoid", "softmax"]:
-    """Return what turns logits into the scores of labels, as transformers' pipeline chooses it.
+    """Return the function that turns logits into label scores, as transformers' pipeline does.
 
     Raises :class:`ConfigError` for an unknown ``problem_type``.
     """
@@ -149,7 +148,7 @@ def count_outputs(layout: HeadLayout, spec: EncoderSpec, config: Mapping[str, An
 
 
 def read_dropout(layout: HeadLayout, config: Mapping[str, Any]) -> float:
-    """Return the head's dropout: the first of the layout's keys that is present."""
+    """Return the head's dropout, from the first of the layout's keys that is present."""
     for key in layout.dropouts:
         if config.get(key) is not None:
             return config_values(config).get(key).number(least=0, below=1)
@@ -159,10 +158,10 @@ def read_dropout(layout: HeadLayout, config: Mapping[str, Any]) -> float:
 def join_fingerprint(
     encoder: str, layout: HeadLayout, rows: Rows, parameters: Iterable[tuple[str, Array]]
 ) -> str:
-    """Return the SHA-256 of an encoder's fingerprint and of a head: its rows and its parameters.
+    """Return the SHA-256 of an encoder's fingerprint joined with a head's inputs and parameters.
 
-    The weight of a vocabulary's output is the table of tokens, which the encoder's fingerprint
-    covers.
+    The output weight of a masked-language model is the token embeddings, which the encoder's
+    fingerprint already covers.
     """
     digest = hashlib.sha256(f"{encoder} {layout.task} {rows}".encode())
     for name, array in sorted(parameters):

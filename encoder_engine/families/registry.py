@@ -54,10 +54,10 @@ def _read(module: str) -> Family:
 
 
 def recognise_family(config: Mapping[str, Any]) -> Family:
-    """Return the family of a configuration; raises :class:`UnknownModelTypeError`.
+    """Return the family of a config.json; raises :class:`UnknownModelTypeError`.
 
-    Of several families with the ``model_type``, the one with the most marks is chosen among those
-    whose marks are all present.
+    Of several families with the ``model_type``, the one with the most matching ``marks`` is chosen;
+    all marks of a family must match.
     """
     model_type = config.get("model_type")
     family = find_family(model_type)
@@ -76,7 +76,7 @@ def recognise_family(config: Mapping[str, Any]) -> Family:
 
 
 def names_code_of(config: Mapping[str, Any], family: Family) -> bool:
-    """Return whether ``auto_map`` names code that computes the family, and no other."""
+    """Return whether ``auto_map`` names only code that computes the family."""
     auto_map = config.get("auto_map")
     named = auto_map.values() if isinstance(auto_map, dict) else [auto_map]
     return bool(family.code) and all(

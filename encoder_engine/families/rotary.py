@@ -1,4 +1,4 @@
-"""The table of rotary angles that a specification describes, with its scaling."""
+"""Computes the table of rotary angles' cosines and sines for a specification."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _angles(rotary: RotarySpec, head_dim: int, count: int, first: int) -> npt.ND
 def _scaled(
     plain: npt.NDArray[np.float64], scaling: RotaryScaling, base: float
 ) -> npt.NDArray[np.float64]:
-    """Return the frequencies that a scaling makes of plain ones."""
+    """Return rotary frequencies after a scaling."""
     slow = plain / scaling.factor
     if scaling.kind == "linear":
         return slow
@@ -76,7 +76,7 @@ def _scaled(
 
 
 def _yarn_ramp(width: int, scaling: RotaryScaling, base: float) -> npt.NDArray[np.float64]:
-    """Return the share of interpolation for each frequency (Peng et al. 2024)."""
+    """Return the share of interpolation per frequency in YaRN (Peng et al. 2024)."""
 
     def place_of(rotations: float) -> float:
         length = scaling.original_length / (rotations * 2.0 * math.pi)

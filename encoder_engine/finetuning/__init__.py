@@ -1,1 +1,1 @@
-"""Fine-tuning: labelled rows and a checkpoint become a model."""
+"""Fine-tuning: trains a checkpoint on labelled rows."""

@@ -1,11 +1,11 @@
 """Yields the micro-batches of each fine-tuning step.
 
-How it works: epoch e visits the N items in the order of ``torch.randperm(N)`` with the seed
-1000 * seed + e. A step takes the next ``examples`` items of this order; the last step of an epoch
-may have fewer. The items of a step are packed, in order, into micro-batches of at most
-``micro_tokens`` tokens, at least one for each process if there are enough items. Rank r of R takes
-micro-batches r, r + R, ...; a process with fewer repeats the step's first one. All of it is a
-function of the step: resuming needs no saved state.
+How it works: epoch e visits the N items in the order of ``torch.randperm(N)`` with the seed 1000 *
+seed + e. A step takes the next ``examples`` items of this order; the last step of an epoch may have
+fewer. The items of a step are packed, in order, into micro-batches of at most ``micro_tokens``
+tokens, at least one for each process if there are enough items. Rank r of R takes micro-batches r,
+r + R, ...; a process with fewer repeats the step's first one. The batches are a function of the
+step number: resuming needs no saved state.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ SEED_STRIDE = 1000
 class ItemStream:
     """The micro-batches of this process, step after step.
 
-    ``items``: returns the training items of ``data``, with the outputs of a frozen encoder if there
-    are any; called at the first step.
+    ``items``: a function that returns the training items of ``data``, with the outputs of a frozen
+    encoder if these are cached; called at the first step.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class ItemStream:
 
     @property
     def epoch_steps(self) -> int:
-        """The number of steps of an epoch."""
+        """The number of steps per epoch."""
         return -(-len(self._data.train_items) // self._recipe.examples)
 
     def steps(
@@ -85,7 +85,7 @@ class ItemStream:
         return order
 
     def _pack(self, numbers: Integers) -> list[Integers]:
-        """Cut items, in order, into micro-batches of up to ``micro_tokens`` tokens."""
+        """Group items, in order, into micro-batches of up to ``micro_tokens`` tokens."""
         lengths = self._num_tokens[numbers]
         budget = self._recipe.micro_tokens
         if self._world.size > 1:

@@ -1,4 +1,4 @@
-"""Scores finished runs on labelled files: one run, or two compared with each other."""
+"""Scores one run's model on labelled files, or compares the models of two runs."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ __all__ = ["Scored", "evaluate_files"]
 class Scored:
     """Scores of a model on labelled rows.
 
-    ``against``: the other model's scores. ``p_value``: of a paired randomisation test on the
-    models' row scores; rows of one group, such as one query's, are swapped together.
+    ``against``: the other model's scores. ``p_value``: the p-value of a paired randomisation test
+    on the models' row scores; rows of one group, such as one query's, are swapped together.
     """
 
     num_rows: int
@@ -51,7 +51,7 @@ def evaluate_files(
 ) -> Scored:
     """Score a run's model on labelled files; ``against``: compare with another run's model.
 
-    ``header``, ``quoting``: of .csv and .tsv files; None: as each run's training files were read.
+    ``header``, ``quoting``: the format of .csv and .tsv files; None: as in each run's training.
     ``engine``: ``"torch"`` repeats the evaluation in training bit for bit on the same machine.
 
     Raises :class:`RowError` for a row that cannot be scored, and :class:`InputError` where the two

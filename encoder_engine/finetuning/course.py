@@ -1,4 +1,4 @@
-"""Gives the training loop what it fine-tunes: labelled rows, a task, and a checkpoint."""
+"""The course that the training loop fine-tunes: labelled rows, a task, and a checkpoint."""
 
 from __future__ import annotations
 
@@ -125,9 +125,10 @@ class FineTuning(Course):
         return ItemStream(self.data, items, recipe.batch, world, seed=recipe.run.seed)
 
     def _featured(self, items: Items) -> Callable[[], Items]:
-        """Return a function that returns items with a frozen encoder's outputs.
+        """Return a function that adds a frozen encoder's outputs to items.
 
-        They are computed at its first call: not for a run that is refused, or has no step left.
+        The outputs are computed at its first call, so not for a run that is refused or has no step
+        left.
         """
         recipe = self.recipe
         if not recipe.model.cache_frozen or recipe.run.sharding != "none":
@@ -155,7 +156,7 @@ class FineTuning(Course):
 
     @cached_property
     def _contents(self) -> dict[str, Any]:
-        """The digests of rows, checkpoint and guide model, and the fitted task, as JSON values."""
+        """Return digests of rows, checkpoint and guide, and the fitted task, as JSON values."""
         dev = None if self.data.dev is None else self.data.dev.values()
         config = json.dumps(read_config(self.data.directory), sort_keys=True).encode()
         checkpoint = {

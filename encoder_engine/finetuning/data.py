@@ -46,14 +46,14 @@ USUAL_LENGTH = 512
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Examples:
-    """The examples of files, in their order, and a digest of the rows."""
+    """The examples of some files, in order, and a digest of the rows."""
 
     files: tuple[str, ...]
     examples: list[Any]
     sha256: str
 
     def __len__(self) -> int:
-        """Count the examples."""
+        """Return the number of examples."""
         return len(self.examples)
 
     def values(self) -> dict[str, Any]:
@@ -67,9 +67,9 @@ class TaskData:
 
     ``task``: the task, fitted to the checkpoint and the training rows.
     ``checkpoint``: the directory of the checkpoint.
-    ``directory``: the folder of its encoder, also inside a sentence-transformers
-    directory.
-    ``notes``: warnings about the rows: what makes scores unreliable, and what is missing.
+    ``directory``: the folder of the checkpoint's encoder, which may be inside a
+    sentence-transformers directory.
+    ``notes``: warnings about rows that make scores unreliable or are missing.
     """
 
     task: Task[Any, Any]
@@ -84,7 +84,7 @@ class TaskData:
     notes: tuple[str, ...]
 
     def warn(self) -> None:
-        """Warn of what makes scores unreliable."""
+        """Issue the warnings about rows that make scores unreliable."""
         for note in self.notes:
             warnings.warn(SuspiciousDataWarning(note), stacklevel=2)
         for name, items in (("training", self.train_items), ("dev", self.dev_items)):
@@ -105,7 +105,7 @@ def prepare_data(recipe: FineTuningRecipe) -> TaskData:
 
     Raises :class:`RowError` for a row that cannot be used, :class:`InputError` for rows from which
     nothing can be learned, and :class:`ConfigError` for settings that do not fit the checkpoint,
-    and for a metric that the dev rows do not have.
+    and for a metric that the dev rows cannot be scored by.
     """
     data = recipe.data
     if not recipe.model.checkpoint:
@@ -155,7 +155,7 @@ def _encode(
 
 
 def _read_training_rows(task: Task[Any, Any], data: DataRecipe) -> Examples:
-    """Read the training rows, and refuse one that a model cannot learn from."""
+    """Read the training rows; refuse rows that a model cannot learn from."""
     records = islice(
         read_records(task, data.train, data.tables, settable=True), 0, None, data.train_every
     )
@@ -178,10 +178,10 @@ def read_scored_rows(
     every: int = 1,
     metric: str | None = None,
 ) -> Examples:
-    """Read the rows that a fitted task is scored on.
+    """Read labelled rows to score a fitted task on.
 
     ``every``: take each k-th row, from the first.
-    ``metric``: a score that the rows must have; None: any score.
+    ``metric``: a score that the rows must support; None: any score.
 
     Raises :class:`RowError` for a row that cannot be scored, and :class:`ConfigError` for a metric
     that the task does not have.

@@ -34,7 +34,7 @@ MOST_DRAWN, LEAST_SAMPLES = 2_000_000, 100
 class Evaluated:
     """A model's predictions and scores of the dev rows.
 
-    ``task``: with the decoding settings that were fitted on these rows.
+    ``task``: the task with the decoding settings fitted on these rows.
     """
 
     task: Task[Any, Any]
@@ -45,8 +45,8 @@ class Evaluated:
 class DevEvaluation:
     """Predicts the dev rows with the code that prediction uses, and scores all of them together.
 
-    ``items``: returns the dev items of ``data``, with the outputs of a frozen encoder if there are
-    any; called by every evaluation.
+    ``items``: a function that returns the dev items of ``data``, with the outputs of a frozen
+    encoder if these are cached; called by every evaluation.
     """
 
     def __init__(

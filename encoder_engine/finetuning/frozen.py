@@ -26,7 +26,7 @@ __all__ = ["with_features"]
 def with_features(
     items: Items, task: Task[Any, Any], model: TaskModel, *, batch_tokens: int
 ) -> Items:
-    """Return items with cached inputs of the head, if the model has any and its encoder is frozen.
+    """Return items with the head's inputs cached, if the encoder is frozen and the model allows it.
 
     A pooler may still be trained, because it reads the cached rows. Batches are formed as in
     evaluation.
@@ -61,7 +61,7 @@ def with_features(
 
 
 def _empty_like(found: Tensor, num_rows: int) -> npt.NDArray[Any]:
-    """Allocate one array for all rows: concatenating those of batches would take memory twice."""
+    """Allocate an array for all rows; concatenating batches would take twice the memory."""
     shape = (num_rows, *found.shape[1:])
     try:
         return np.empty(shape, found.numpy().dtype)

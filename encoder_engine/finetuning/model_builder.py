@@ -35,7 +35,7 @@ def build_task_model(
     *,
     seed: int,
 ) -> TaskModel:
-    """Load the encoder, add the task's head, and freeze what is not trained.
+    """Load the encoder, add the task's head, and freeze the weights that are not trained.
 
     ``directory``: the folder of the checkpoint's encoder.
     The same seed draws the same head. Raises :class:`ConfigError` for blocks that do not exist,
@@ -75,7 +75,7 @@ def build_task_model(
 
 
 def _outside(model: TaskModel, encoder: Encoder) -> dict[str, torch.Tensor]:
-    """Return the weights of a model that are not its encoder's, by name."""
+    """Return a model's weights that do not belong to the encoder, by name."""
     inside = {id(parameter) for parameter in encoder.parameters()}
     return {
         f"head.{name}": parameter.detach()

@@ -55,8 +55,8 @@ class ModelRecipe:
 
     ``checkpoint``: a directory or hub id.
     ``dropout``: replaces every dropout of the checkpoint's configuration; None: as configured.
-    ``train``: ``"all"``; ``"head"``: the encoder is frozen; ``"bias"``: biases and the head alone
-    (BitFit, Zaken et al. 2022); ``"lora"``: low-rank adapters and the head alone (Hu et al. 2022).
+    ``train``: ``"all"``; ``"head"``: the encoder is frozen; ``"bias"``: only biases and the head
+    (BitFit, Zaken et al. 2022); ``"lora"``: only low-rank adapters and the head (Hu et al. 2022).
     ``cache_frozen``: for a frozen encoder, compute each row once instead of once per epoch; the
     outputs are kept in memory.
     ``lora_rank``, ``lora_alpha``: an adapter adds (alpha / rank) B A, a matrix of this rank.
@@ -95,14 +95,14 @@ class ModelRecipe:
 
 @dataclass(frozen=True, kw_only=True)
 class DataRecipe:
-    """The labelled files, and how texts are cut.
+    """The labelled files, and how long texts are handled.
 
     ``train``, ``dev``: files; without ``dev`` no checkpoint is selected and nothing is scored.
     ``train_every``, ``dev_every``: take each k-th row, from the first.
     ``header``: the columns of .csv and .tsv files without a header.
     ``quoting``: False: quotation marks in .csv and .tsv files are plain characters, as in GLUE.
-    ``max_length``: tokens of a sequence; None: 512, or what the model takes.
-    ``truncate``: cut longer texts; False: cut them into windows.
+    ``max_length``: the most tokens of a sequence; None: 512, or the model's limit.
+    ``truncate``: truncate longer texts; False: split them into windows.
     ``stride``: tokens that a window shares with the next; None: a quarter of ``max_length``.
     """
 
@@ -124,7 +124,7 @@ class DataRecipe:
 
     @property
     def tables(self) -> TableFormat:
-        """The form of the .csv and .tsv files."""
+        """The format of the .csv and .tsv files."""
         return TableFormat(header=self.header, quoting=self.quoting)
 
 
@@ -160,7 +160,7 @@ class TunedSchedule(ScheduleRecipe):
 
 @dataclass(frozen=True, kw_only=True)
 class StepRecipe:
-    """The examples of a step.
+    """The number of examples in a step.
 
     ``examples``: rows of a step, over all processes. Where a text is cut into windows, each window
     counts as a row, and the windows of a text may lie in different steps.
@@ -180,7 +180,7 @@ class RunSettings:
     """Length, precision, devices, evaluation, logging and checkpoints of a run.
 
     ``epochs``: passes over the training rows. ``steps``: the number of steps, instead of epochs.
-    Neither: 3 epochs; on small sets as many as it takes to reach 500 steps, at most 20.
+    Neither: 3 epochs; for small data sets more, to reach 500 steps, but at most 20.
     ``evaluate_every``, ``checkpoint_every``: intervals in steps; None: an epoch.
     The others: see :class:`encoder_engine.training.RunRecipe`.
     """

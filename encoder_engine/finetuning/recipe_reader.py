@@ -1,8 +1,8 @@
 """Finds recipes by name, in files, or by a task's name alone.
 
-The named recipes are for well-known data sets, as local files. The columns of GLUE are those of
-its files (Wang et al. 2019). Questions and their contexts are cut into windows of 384 tokens that
-share 128, as BERT does (Devlin et al. 2019).
+The named recipes are for well-known data sets, as local files. The columns of GLUE are those of its
+files (Wang et al. 2019). Questions with their contexts are split into windows of 384 tokens that
+share 128 tokens, as in BERT (Devlin et al. 2019).
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def find_recipe(
 ) -> FineTuningRecipe:
     """Return the recipe of a task name, a recipe name, or a .yaml or .json file, with changes.
 
-    ``settings``: such as ``run.epochs=5`` or ``task.text=sentence``.
+    ``settings``: changed values, such as ``run.epochs=5`` or ``task.text=sentence``.
     Raises :class:`ConfigError` that names an unknown key.
     """
     values: dict[str, Any]

@@ -40,8 +40,8 @@ class Run:
     """A finished run.
 
     ``directory``: the run's folder; ``model``: its model.
-    ``scores``: of the exported weights on the dev rows, which also selected them; empty without
-    dev rows.
+    ``scores``: the scores of the exported weights on the dev rows, which also selected these
+    weights; empty without dev rows.
     ``intervals``: bootstrap intervals of the scores.
     ``degenerate``: why the model learned nothing, such as the same class for all rows; None: it
     learned something.
@@ -59,7 +59,7 @@ class Run:
 
 
 class FineTuner(Loop):
-    """Fine-tunes by a recipe, in a folder from which an interrupted run resumes.
+    """Fine-tunes a model by a recipe, in a folder from which an interrupted run resumes.
 
     The folder gets ``recipe.json``, ``data.json``, ``log.jsonl``, ``speed.jsonl``,
     ``checkpoints/`` and, at the end, ``model/``, ``report.json`` and ``report.html``.

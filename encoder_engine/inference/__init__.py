@@ -1,4 +1,4 @@
-"""The compiled encoder: runs a checkpoint as one native call, without PyTorch."""
+"""The compiled encoder: computes a batch by one native call, without PyTorch."""
 
 from encoder_engine.inference.encoder import CompiledEncoder
 

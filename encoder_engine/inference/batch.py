@@ -1,4 +1,4 @@
-"""Holds a batch of packed token ids, checked against an encoder's tables."""
+"""A batch of packed token ids, validated against an encoder's tables."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LEAST_PREFIX, LEAST_SHARE = 4, 0.02
 
 
 class Keys(NamedTuple):
-    """The attention keys of texts with a shared prefix: those of the prefix, then of the text.
+    """The attention keys of texts with a shared prefix: the prefix's keys, then the text's own.
 
     tokens: the token of each key, int32 [K].
     starts: each text's first key, int32 [B + 1].
@@ -53,12 +53,12 @@ class Batch:
     ids, type_ids: [T]; type_ids None: all 0.
     cu_seqlens: [B + 1].
     unattended: the number of last tokens of each text that no token attends to, [B]; None: 0.
-    chosen: the tokens whose rows are wanted, ascending, [M]; None: all.
+    chosen: indices of the tokens whose hidden states are requested, ascending, [M]; None: all.
     prefix: the length of the shared prefix: the first text is the prefix alone, and the
         others continue it without repeating it; 0: no shared prefix.
 
-    Properties are computed at each access, once a run of a program: Python 3.11 caches a property
-    under a lock that all batches share, and that a forked child may find locked.
+    Properties are computed at each access, which is once per run of a program: in Python 3.11 a
+    cached property takes a lock that all batches share, and a forked child may find it locked.
     """
 
     ids: Array
@@ -79,10 +79,10 @@ class Batch:
         unattended: Array | None = None,
         chosen: Array | None = None,
     ) -> Self:
-        """Check a batch.
+        """Validate arrays and make a batch of them.
 
-        Raises :class:`BatchError` for arrays that do not make rows, :class:`TokenIdError` for an id
-        outside its table, and :class:`SequenceLengthError` for a text that is too long.
+        Raises :class:`BatchError` for arrays of other types or shapes, :class:`TokenIdError` for an
+        id outside its table, and :class:`SequenceLengthError` for a text that is too long.
         """
         embedding = spec.embedding
         ids, cu_seqlens = _int32("ids", ids), _int32("cu_seqlens", cu_seqlens)
@@ -196,7 +196,7 @@ class Batch:
 
     @property
     def token_scales(self) -> Array:
-        """The factor of each token's row, float32 [T]."""
+        """The factor on each token's embedding, float32 [T] (ESM's token dropout)."""
         spec = self.embedding
         if spec.mask_id is None:
             return np.full(len(self.ids), spec.scale, dtype=np.float32)
@@ -210,7 +210,7 @@ class Batch:
 
     @property
     def cu_keys(self) -> Array:
-        """The offsets of key sequences: texts, or each text's attended, then unattended tokens."""
+        """The offsets of key sequences: one per text, or two: attended, unattended tokens."""
         if self.unattended is None:
             return self.cu_seqlens
         starts = np.zeros(2 * self.num_texts + 1, dtype=np.int32)
@@ -282,7 +282,7 @@ def _check_chosen(chosen: Array, num_tokens: int) -> None:
 
 
 def _check_unattended(spec: EncoderSpec, unattended: Array, lengths: Array) -> None:
-    """Raise for counts that do not match the texts, and for texts that cannot have such tokens.
+    """Raise an error for counts that do not fit the texts, or texts without support for the tokens.
 
     A text of unattended tokens alone has nothing to attend to: its rows would be NaN.
     """

@@ -1,11 +1,11 @@
-"""Lists an encoder's blocks as steps of a program, and reads their weights.
+"""Adds an encoder's blocks to a program as native operations, and reads their weights.
 
 How it works: a post-norm block is seven operations (four dense layers, attention and two norms); a
-pre-norm block adds a sum. A gated feed-forward layer is gated by its product, or by a step of its
-own if its halves do not end at panels of the packed weight. Each becomes a step over shared row
-buffers, one for each name and width, which all blocks reuse. A layer in int8 reads quantized rows.
-The norm before a plain feed-forward writes quantized rows, and rows stay quantized between its two
-dense layers; attention and the residuals are in the encoder's dtype.
+pre-norm block adds a sum. The gate of a feed-forward layer is applied within the matrix product, or
+by an operation of its own if its halves do not end at panels of the packed weight. Each operation
+works on row buffers, one for each name and width, which all blocks share. A layer in int8 reads
+quantized rows. The norm before a plain feed-forward writes quantized rows, and rows stay quantized
+between its two dense layers; attention and the residuals are in the encoder's dtype.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = ["BlockBuilder", "BlockWeights", "read_block"]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class BlockWeights:
-    """The weights of one block; ``up``: both halves of a gated layer.
+    """The weights of one block; ``up``: both halves of a gated feed-forward layer.
 
     query_norm, key_norm: norms of each head.
     attention_output_norm, feed_forward_output_norm: norms of a branch before it is added to the
@@ -62,7 +62,7 @@ class BlockWeights:
 
 
 def read_block(reader: Reader, spec: BlockSpec, place: int) -> BlockWeights:
-    """Read the weights of a block."""
+    """Read the weights of the block with index ``place``."""
     name = f"blocks.{place}"
     up = "halves" if spec.feed_forward.gated else "up"
     own, of_heads = spec.attention.global_projections, spec.attention.query_key_norm
@@ -110,7 +110,7 @@ def read_block(reader: Reader, spec: BlockSpec, place: int) -> BlockWeights:
 class BlockBuilder:
     """Adds blocks to a program; all blocks share one buffer for each name, width and domain.
 
-    ``hidden``: the buffer of the rows that the next block reads.
+    ``hidden``: the buffer of the hidden states that the next block reads.
     """
 
     def __init__(self, program: Program, constants: Constants, hidden: int) -> None:
@@ -175,7 +175,7 @@ class BlockBuilder:
         return residual
 
     def _attention(self, block: BlockWeights, source: int, *, selects: bool) -> int:
-        """Add attention and its output layer; return the buffer of the result."""
+        """Add attention and its output layer; return the buffer of the output."""
         spec, program = block.spec.attention, self._program
         width, key_width = spec.query_width, spec.key_width
         whole = width + 2 * key_width
@@ -227,7 +227,7 @@ class BlockBuilder:
                 )
 
     def _keys(self, spec: AttentionSpec, heads: int) -> Heads:
-        """Return the buffer of keys and values; with a shared prefix it has a row for each key."""
+        """Return the buffer of keys and values, which has a row per key if a prefix is shared."""
         width, whole = spec.query_width, spec.query_width + 2 * spec.key_width
         if not self._program.shares_prefix:
             return Heads(heads, width, whole)
@@ -327,9 +327,9 @@ def _keeps_bytes(block: BlockWeights) -> bool:
 
 
 def _gates_at_once(block: BlockWeights) -> bool:
-    """Return whether a product multiplies its second half by its first one, the gate.
+    """Return whether the matrix product itself can apply the gate, its first half, to its second.
 
-    A half must be whole panels of the packed weight.
+    Each half must be whole panels of the packed weight.
     """
     spec = block.spec.feed_forward
     return spec.gated and spec.width % _native.PANEL_WIDTH == 0

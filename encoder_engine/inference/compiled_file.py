@@ -68,7 +68,7 @@ class Description:
 
 
 def write_compiled(path: Path, description: Description, layers: Mapping[str, Layer]) -> None:
-    """Write an encoder's layers to a file, atomically."""
+    """Write an encoder's layers to a compiled file, atomically."""
     arrays = {
         f"{name}/{part}": np.ascontiguousarray(array)
         for name, layer in sorted(layers.items())
@@ -113,7 +113,7 @@ def write_compiled(path: Path, description: Description, layers: Mapping[str, La
 
 
 def map_compiled(path: Path) -> tuple[Description, dict[str, Layer]]:
-    """Map a compiled file; raises :class:`CheckpointFileError` if it was damaged."""
+    """Map a compiled file; raises :class:`CheckpointFileError` if it is damaged."""
     try:
         with safe_open(path, framework="np") as file:
             metadata = file.metadata() or {}
@@ -152,7 +152,7 @@ def _read(
     stated: dict[str, Any],
     recorded: str | None,
 ) -> tuple[Description, dict[str, Layer]]:
-    """Make the layers of a file whose arrays begin at byte ``first``."""
+    """Make the layers of a mapped file, whose arrays begin at byte ``first``."""
     arrays = {}
     for name, (dtype, shape) in stated.pop("arrays").items():
         if name not in header:
@@ -179,7 +179,7 @@ def check_layers(
 ) -> None:
     """Raise :class:`CheckpointFileError` unless every layer has the size that the spec says.
 
-    The kernels trust the sizes, and a file from elsewhere may state any.
+    The kernels trust these sizes, and a file from elsewhere may state any.
     """
     whole = replace(spec, pooler=description.has_pooler)
     expected = dict(encoder_shapes(whole))
@@ -227,7 +227,7 @@ def _bias_of(layer: Dense | QuantizedDense | NormWeights | Convolution) -> Array
 
 
 def _sizes_of(layer: Layer) -> list[int]:
-    """Return width, depth and, for a convolution, kernel size; nothing for a table or norm."""
+    """Return a layer's width, depth and, for convolutions, kernel size; [] for tables and norms."""
     if isinstance(layer, Convolution):
         return [layer.dense.width, layer.dense.depth, layer.kernel_size]
     return [layer.width, layer.depth] if isinstance(layer, Dense | QuantizedDense) else []
@@ -236,7 +236,7 @@ def _sizes_of(layer: Layer) -> list[int]:
 def _layer(
     parts: dict[str, Array], sizes: list[int], epsilon: float, dtype: np.dtype[Any]
 ) -> Layer:
-    """Make a layer from its arrays, whose names tell the kind of layer."""
+    """Make a layer from its arrays, whose names determine the kind of layer."""
     if "table" in parts:
         return parts["table"]
     bias = parts.get("bias")

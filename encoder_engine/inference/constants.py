@@ -29,11 +29,11 @@ __all__ = ["Constants", "TermWeights", "unsettled_distances"]
 
 
 class TermWeights(NamedTuple):
-    """The weights of a block from which the terms of its attention follow.
+    """The weights of a block from which its attention's additive terms are computed.
 
     qkv: the projection to query, key and value.
     bias_table: the block's own relative bias by bucket of distances and head, [N, H], or None.
-    distance_key, distance_query: its own projections of distance vectors, or None.
+    distance_key, distance_query: the block's own projections of distance vectors, or None.
     """
 
     qkv: Dense | QuantizedDense
@@ -43,7 +43,7 @@ class TermWeights(NamedTuple):
 
 
 class Constants:
-    """Tables that a program needs, made at the first use and shared by the blocks.
+    """Tables that a program reads, computed at first use and shared by the blocks.
 
     bias_table: the relative bias by bucket of distances and head, [N, H]; None: the encoder has no
         bias that all blocks share.
@@ -102,7 +102,7 @@ class Constants:
         return terms
 
     def _shared_bias(self) -> Array:
-        """Return the number that all blocks add to the scores at each distance."""
+        """Return the bias that all blocks add to the scores at each distance, [H, R]."""
         spec = self._spec.relative_bias
         assert spec is not None
         assert self._bias_table is not None
@@ -124,7 +124,7 @@ class Constants:
     ) -> tuple[Array | None, Array | None]:
         """Project the vectors of distances for a block: keys and queries, [N, H d].
 
-        They depend on the weights alone, so they are computed once and not in every call.
+        The results depend only on the weights, so they are computed once and not in every call.
         """
         vectors_ND = self._distance_vectors()
         if attention.distance_projections:
@@ -159,7 +159,7 @@ def _bias(spec: RelativeBiasSpec, table_NH: Array) -> Array:
 
 
 def _multiply(layer: Dense | QuantizedDense, rows_ND: Array) -> Array:
-    """Return the rows through a dense layer, in their dtype."""
+    """Apply a dense layer to rows, in the rows' dtype."""
     half, threads = rows_ND.dtype == BFLOAT16, _native.default_threads()
     if not isinstance(layer, QuantizedDense):
         return project_rows(rows_ND, layer, num_threads=threads)
@@ -180,7 +180,7 @@ def _multiply(layer: Dense | QuantizedDense, rows_ND: Array) -> Array:
 
 
 def unsettled_distances(spec: EncoderSpec) -> str | None:
-    """Return the reason why the bucket of a distance may be ambiguous; None: none is."""
+    """Return why rounding may make the bucket of a distance ambiguous; None: it does not."""
     vectors = spec.distance_vectors
     settled = all(
         relative_positions_are_settled(bias.num_buckets, bias.max_distance)

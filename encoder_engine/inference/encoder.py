@@ -4,8 +4,8 @@ How it works: the tensors of a checkpoint are read one by one, checked, and pack
 matrix products (or rounded to int8), so that memory holds both forms of at most one layer at a
 time. A program lists the operations from token ids to a result: rows of all tokens, one pooled
 vector per text, or a head's logits. There is a program for each kind of result, made at its first
-use; all share the weights. Nothing can change after loading, so a call checks its batch and nothing
-else.
+use; all share the weights. The weights cannot change after loading, so a call only validates its
+batch.
 """
 
 from __future__ import annotations
@@ -99,13 +99,13 @@ class CompiledEncoder:
         dtype: ``"float32"`` or ``"bfloat16"``; ``"auto"`` is float32, and with int8 bfloat16 where
             the CPU computes it.
         quantization: ``"int8"`` rounds the dense layers of the blocks, each output feature to 255
-            steps; a checkpoint that was saved quantized is always loaded so.
+            steps; a checkpoint that was saved quantized is always loaded quantized.
         head: the task of the head to load too, ``"sequence-classification"`` or ``"masked-lm"``.
         num_threads: the threads of a call; None: as many as the process may use, or
             ``OMP_NUM_THREADS``.
         adapter: the name of the adapter to merge, of a checkpoint that holds several; None: none.
-        labels: the names of the head's outputs, where an adapter's directory holds the head and
-            config.json is the base's; None: those of config.json.
+        labels: the names of the head's outputs, if an adapter's directory contains the head, and
+            config.json is the base model's; None: those of config.json.
 
         Raises :class:`ConfigError` and :class:`CheckpointError` for missing, malformed or
         contradictory files, :class:`UnsupportedFeatureError` for an architecture of which
@@ -153,11 +153,11 @@ class CompiledEncoder:
     ) -> Self:
         """Compile parameters in memory, by the names of :meth:`Encoder.state_dict`.
 
-        Tables and vectors that have the dtype are not copied: a change of them changes the encoder.
-        Dense layers are copied. Parameters of a pooler may be left out.
+        Tables and vectors of this dtype are not copied, so later changes of these arrays change the
+        encoder. Dense layers are copied. Parameters of a pooler may be left out.
 
         config: config.json, which :meth:`save_compiled` needs.
-        epsilons: of norms that have another epsilon than the specification says, by name.
+        epsilons: by name, the epsilons of norms that differ from the specification's.
 
         Raises :class:`TensorNamesError` and :class:`TensorShapeError` for parameters that the
         specification does not have, and :class:`UnsupportedFeatureError` as :meth:`from_pretrained`
@@ -199,7 +199,7 @@ class CompiledEncoder:
         head: Task | None,
         num_threads: int | None,
     ) -> Self:
-        """Map the compiled encoder of a directory; see :meth:`save_compiled`."""
+        """Map a directory's compiled file; see :meth:`save_compiled`."""
         opened = MappedFiles([directory / COMPILED])
         description, layers = map_compiled(directory / COMPILED)
         name_of_dtype = str(dtype).removeprefix("torch.")
@@ -227,7 +227,7 @@ class CompiledEncoder:
         num_threads: int | None,
         mapped_files: MappedFiles | None = None,
     ) -> Self:
-        """Build an encoder from layers; the names of a head's layers begin with ``head.``."""
+        """Build an encoder from layers; names of a head's layers begin with ``head.``."""
         own = {name: layer for name, layer in layers.items() if not name.startswith(HEAD)}
         reader = MadeLayers(own, dtype=description.dtype)
         network, head = CompiledNetwork.read(spec, reader, pooler=description.has_pooler), None
@@ -246,7 +246,7 @@ class CompiledEncoder:
         return cls(network, head, description, num_threads=num_threads, mapped_files=mapped_files)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the layers; the copy of a mapped encoder has its own memory."""
+        """Pickle the layers; the copy of a mapped encoder has memory of its own."""
         return (
             type(self)._of_layers,
             (self.spec, self._description, self._layers(), self.num_threads),
@@ -297,17 +297,17 @@ class CompiledEncoder:
 
     @property
     def dtype(self) -> str:
-        """``"float32"`` or ``"bfloat16"``: of the weights that are not int8, and of all rows."""
+        """The dtype of weights that are not int8, and of hidden states."""
         return self._network.dtype
 
     @property
     def quantization(self) -> str | None:
-        """``"int8"`` where the blocks' dense layers are in 8-bit integers, else None."""
+        """``"int8"`` if the blocks' dense layers are quantized, else None."""
         return self._description.quantization
 
     @property
     def token_table(self) -> Array:
-        """The embeddings of the tokens, [V, E], in the encoder's dtype; not to be written to."""
+        """The token embeddings, [V, E], in the encoder's dtype; must not be written to."""
         return self._network.tokens
 
     @property
@@ -322,12 +322,12 @@ class CompiledEncoder:
 
     @property
     def num_labels(self) -> int:
-        """The number of labels, each with a logit of the head."""
+        """The number of labels of the head."""
         return self._find_head().num_outputs
 
     @property
     def id2label(self) -> dict[int, str]:
-        """The names of a classifier's labels, by number."""
+        """The names of a classifier's labels, by index."""
         return label_names(self._description.config)
 
     def __repr__(self) -> str:
@@ -402,8 +402,8 @@ class CompiledEncoder:
     ) -> npt.NDArray[np.float32]:
         """Return the head's logits: float32 [B, C] for texts, [T, V] or [T, C] for tokens.
 
-        rows: int32 [M], ascending, for a head that reads tokens: return logits of these alone,
-            [M, V] or [M, C]; the last block computes no others.
+        rows: int32 [M], ascending, for a head that reads tokens: return only these tokens' logits,
+        [M, V] or [M, C]; the last block computes only these rows.
 
         Other arguments and exceptions: see :meth:`hidden`. Raises
         :class:`UnsupportedFeatureError` for ``rows`` of a head that reads texts.
@@ -423,7 +423,7 @@ class CompiledEncoder:
         return output
 
     def shares(self, name: str, array: Array) -> bool:
-        """Return whether calls read this parameter's own array; False: they read a copy."""
+        """Return whether calls read this parameter's array itself; False: they read a copy."""
         tables = dict(self._network.tables_in_place())
         return name in tables and np.shares_memory(tables[name], array)
 
@@ -449,7 +449,7 @@ class CompiledEncoder:
         return Batch.of(self.spec, ids, cu_seqlens, type_ids, unattended, chosen)
 
     def _shared(self, batch: Batch) -> Batch:
-        """Return the batch with its common prefix moved into a text of its own, if possible."""
+        """Return the batch with its common prefix as a text of its own, if that is possible."""
         # The convolution of a first block reads neighbours, which a suffix does not have.
         causal = self.spec.is_causal and self.spec.convolution is None
         return batch.with_shared_prefix() if causal and self.shares_prefixes else batch
@@ -457,7 +457,7 @@ class CompiledEncoder:
     def _mixed(
         self, batch: Batch, layers: tuple[tuple[int, float], ...]
     ) -> npt.NDArray[np.float32]:
-        """Return the weighted sum of layers, by programs that each continue from the one before."""
+        """Return the weighted sum of layers, by programs that each continue the previous one."""
         total = np.zeros((batch.num_tokens, self.spec.width), dtype=np.float32)
         kind = BFLOAT16 if self.dtype == "bfloat16" else np.dtype(np.float32)
         rows, first = None, None

@@ -1,4 +1,4 @@
-"""The layers of a compiled encoder: weights in the layouts of the CPU's kernels."""
+"""The layers of a compiled encoder: weights in the layouts of the CPU kernels."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Dense:
     width: int
 
     def parameters(self) -> dict[str, Array]:
-        """Return the plain weight [width, depth] and the bias, bit for bit."""
+        """Return the unpacked weight [width, depth] and the bias, bit for bit."""
         weight = np.empty((self.width, self.depth), dtype=self.dtype)
         row_bytes = self.depth * self.dtype.itemsize
         _native.take_from_panels(address(self.content), self.width, row_bytes, address(weight))
@@ -72,7 +72,7 @@ class Dense:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class QuantizedDense:
-    """A dense layer in int8; its scales and its bias are float32 [width]."""
+    """A dense layer in int8, with scales and bias float32 [width]."""
 
     content: Array
     scales: Array
@@ -131,7 +131,7 @@ Layer = np.ndarray[Any, np.dtype[Any]] | Convolution | Dense | QuantizedDense | 
 
 
 class MadeLayers:
-    """Returns layers that were made before, by name."""
+    """Looks up layers that were made before, by name."""
 
     def __init__(self, layers: dict[str, Layer], *, dtype: str) -> None:
         self.made = layers
@@ -153,7 +153,7 @@ class MadeLayers:
         return self._find(name, Dense)
 
     def block_dense(self, name: str) -> Dense | QuantizedDense:
-        """Return a dense layer of a block, quantized if it was made so."""
+        """Return a dense layer of a block; it is quantized if it was made quantized."""
         layer = self.made.get(name)
         return layer if isinstance(layer, QuantizedDense) else self._find(name, Dense)
 
@@ -174,7 +174,7 @@ class MadeLayers:
 
 
 class ParametersInMemory:
-    """Parameters in arrays, which the layers share where their layout is the same."""
+    """Parameters in arrays; layers share the arrays where the layout is the same."""
 
     def __init__(self, arrays: Mapping[str, Array], shapes: Mapping[str, tuple[int, ...]]) -> None:
         """Check the names and shapes of arrays; ``shapes``: the expected ones."""
@@ -223,9 +223,9 @@ class LayerReader:
     """Makes layers from parameters, each parameter once.
 
     dtype: ``"float32"`` or ``"bfloat16"``, of all weights that are not int8.
-    quantized: the dense layers of blocks are int8: rounded here, or already in the checkpoint
+    quantized: make the dense layers of blocks int8: rounded here, or already int8 in the checkpoint
     (``saved``).
-    epsilons: of norms that have another epsilon than the specification says, by name.
+    epsilons: by name, the epsilons of norms that differ from the specification's.
     made: the layers that were read, by name.
     """
 
@@ -248,7 +248,7 @@ class LayerReader:
         self.made: dict[str, Layer] = {}
 
     def table(self, name: str) -> Array:
-        """Read a table in the dtype."""
+        """Read a table in the reader's dtype."""
         self.made[name] = table = self._array(name, gathered=True)
         return table
 
@@ -282,14 +282,14 @@ class LayerReader:
         return layer
 
     def block_dense(self, name: str) -> Dense | QuantizedDense:
-        """Read a dense layer of a block, which int8 quantization applies to."""
+        """Read a dense layer of a block, in int8 if the reader quantizes."""
         if not self._quantized:
             return self.dense(name)
         self.made[name] = layer = self._saved_int8(name) if self._saved else self._rounded(name)
         return layer
 
     def convolution(self, name: str) -> Convolution:
-        """Read a convolution and pack it: the rows of a token's neighbours lie side by side."""
+        """Read a convolution and pack it as a dense layer on the joined rows of neighbours."""
         weight_NDK = self._array(f"{name}.weight")
         weight_NK = weight_NDK.transpose(0, 2, 1).reshape(len(weight_NDK), -1)
         dense = self._packed(weight_NK, self._vector(f"{name}.bias"))
@@ -298,7 +298,7 @@ class LayerReader:
         return layer
 
     def vocabulary(self, tokens: Array) -> Dense:
-        """Pack the output layer of a vocabulary, whose weight is the table of tokens."""
+        """Pack a vocabulary's output layer, whose weight is the token table."""
         self.made[OUTPUT] = layer = self._packed(tokens, self._vector(f"{OUTPUT}.bias"))
         return layer
 
@@ -306,7 +306,7 @@ class LayerReader:
         return pack(weight, bias, self._memory.take, num_threads=self._num_threads)
 
     def _rounded(self, name: str) -> QuantizedDense:
-        """Round each row to 255 steps around 0, as :func:`encoder_engine.ops.quantize_weight`."""
+        """Read a weight rounded to int8, as :func:`encoder_engine.ops.quantize_weight` does."""
         weight = self._array(f"{name}.weight")
         # Rounded to the dtype as the other parameters, and kept in float32.
         bias = self._vector(f"{name}.bias") if self.has(f"{name}.bias") else None
@@ -344,7 +344,7 @@ class LayerReader:
         return QuantizedDense(content=content, scales=scales, bias=bias, depth=depth, width=width)
 
     def _float32(self, name: str) -> Array:
-        """Return a float32 copy of a vector, so that no page of the file stays mapped for it."""
+        """Return a float32 copy of a vector, so that the file need not stay mapped for it."""
         return np.array(cast(self._parameters.read_one(name, mapped=True), "float32"), order="C")
 
 
@@ -352,7 +352,7 @@ Reader = LayerReader | MadeLayers
 
 
 def arrays_of(layer: Layer) -> dict[str, Array]:
-    """Return the arrays of a layer, in the form that the kernels read."""
+    """Return the arrays of a layer as the kernels read them."""
     if isinstance(layer, np.ndarray):
         return {"table": layer}
     if isinstance(layer, Convolution):

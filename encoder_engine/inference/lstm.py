@@ -1,7 +1,8 @@
 """A bidirectional LSTM (Hochreiter and Schmidhuber 1997) on packed rows, without PyTorch.
 
-How it works: the input's part of all gates is one matrix product. The recurrent part takes a step
-of all sequences at once, the longest first, so that those still running are the first rows.
+How it works: one matrix product computes the inputs' contribution to all gates. The recurrent part
+computes a time step of all sequences at once, sorted by length, so that the sequences still running
+are the first rows.
 
 Dimensions: M packed rows, B sequences, D features in and out, H = D / 2 of a direction; the gates
 are input, forget, cell and output.
@@ -48,7 +49,7 @@ def lstm_shapes(width: int, num_layers: int) -> dict[str, tuple[int, ...]]:
 
 
 class CompiledLstm:
-    """Layers of two directions, in float32."""
+    """A stack of bidirectional LSTM layers, in float32."""
 
     def __init__(self, weights: Mapping[str, Array], num_layers: int) -> None:
         def one(name: str) -> Array:
@@ -68,7 +69,7 @@ class CompiledLstm:
         ]
 
     def __call__(self, rows_MD: Rows, offsets: Integers, *, num_threads: int) -> Rows:
-        """Return the states of both directions, [M, D].
+        """Return the hidden states of both directions, concatenated, [M, D].
 
         ``offsets``: int64 [B + 1], the first row of each sequence, then M.
         """

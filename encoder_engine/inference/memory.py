@@ -36,9 +36,9 @@ def aligned_bytes(count: int) -> npt.NDArray[np.uint8]:
 
 
 class WeightMemory:
-    """Memory of packed weights: one after the other in blocks of huge pages.
+    """Allocates memory of packed weights, one after the other in blocks of huge pages.
 
-    A weight of less than 4 MiB, as all of MiniLM's are, would have pages of 4 KiB of its own. With
+    A weight of less than 4 MiB, as all of MiniLM's are, would otherwise be in pages of 4 KiB. With
     huge pages one short text takes 4 to 10 % less time (benchmarks/LOG.md, "Short texts").
     """
 
@@ -63,12 +63,12 @@ def address(array: Array | None) -> int:
 
 
 class MappedFiles:
-    """Files whose pages are read as long as an encoder lives.
+    """Mapped files of an encoder, with a check that they were not written to.
 
-    A file that is replaced by another one keeps its pages. A file that is written to does not, and
-    its size or modification time shows that. Where a copy restored both, the status changed, as it
-    also does by a rename or another owner: then samples of the content are compared. The files stay
-    open, so that neither a relative path nor another file of the same name matters.
+    A file that another file replaces keeps its mapped pages. A file that is written to does not,
+    and its size or modification time shows that. If a copy restored both, the status change time
+    differs, as it also does after a rename or a change of owner: then samples of the content are
+    compared. The files stay open, so neither relative paths nor new files of the same name matter.
     """
 
     def __init__(self, paths: Iterable[Path]) -> None:
@@ -82,7 +82,7 @@ class MappedFiles:
         weakref.finalize(self, _close, [one.number for one in self._found])
 
     def check(self) -> None:
-        """Raise :class:`CheckpointFileError` if a file was written to since."""
+        """Raise :class:`CheckpointFileError` if a file was written to since it was mapped."""
         for one in self._found:
             if one.was_written():
                 raise CheckpointFileError(

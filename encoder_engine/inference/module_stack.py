@@ -27,14 +27,14 @@ __all__ = ["CompiledStack"]
 
 
 class CompiledStack:
-    """A stack whose dense layers are packed for the kernels, each at its first use."""
+    """A module stack whose dense layers are packed for the kernels at their first use."""
 
     def __init__(self, stack: ModuleStack) -> None:
         self.stack = stack
         self._packed: dict[tuple[int, str], Dense] = {}
 
     def __call__(self, rows_RK: Vectors, *, num_threads: int) -> Vectors:
-        """Return the rows after all modules, float32 [R, N]."""
+        """Apply all modules to rows, float32 [R, N]."""
         for place, module in enumerate(self.stack.modules):
             if isinstance(module, DenseModule):
                 rows_RK = self._dense(place, module, rows_RK, num_threads)

@@ -1,4 +1,4 @@
-"""Holds the weights of a compiled encoder and of a head, and builds their programs."""
+"""The weights of a compiled encoder and head, from which programs are built."""
 
 from __future__ import annotations
 
@@ -39,7 +39,10 @@ __all__ = ["CompiledHead", "CompiledNetwork"]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CompiledNetwork:
-    """The weights of an encoder, and the programs from token ids to rows and vectors."""
+    """The weights of an encoder.
+
+    Builds the programs from token ids to hidden states and vectors.
+    """
 
     spec: EncoderSpec
     dtype: str
@@ -125,7 +128,7 @@ class CompiledNetwork:
                     yield f"{name}.{part}", array
 
     def hidden_program(self, *, shares_prefix: bool = False, unattended: bool = False) -> Program:
-        """Return the program from token ids to float32 rows [T, D].
+        """Return the program from token ids to float32 hidden states [T, D].
 
         ``unattended``: for batches with tokens that no token attends to.
         """
@@ -160,24 +163,24 @@ class CompiledNetwork:
         return program
 
     def selected_by(self, mode: str) -> Rows | None:
-        """Return the rows that pooling reads, if the last layer can compute only these."""
+        """Return the rows that pooling reads, if the last layer can compute only these rows."""
         chosen: dict[str, Rows] = {"cls": "first", "lasttoken": "last"}
         return chosen.get(mode) if self.can_select else None
 
     @property
     def can_select(self) -> bool:
-        """True if the last layer can compute some rows alone; a convolution reads neighbours."""
+        """True if the last layer can compute some rows only; a convolution reads neighbours."""
         convolved_last = self.convolution is not None and self.spec.num_layers == 1
         return self.spec.num_layers > 0 and not convolved_last
 
     @staticmethod
     def domain_after(program: Program) -> str:
-        """Return the domain (see :class:`Program`) of the rows after the last layer."""
+        """Return the row domain (see :class:`Program`) after the last layer."""
         return TOKENS if program.selects is None else SELECTED
 
     @staticmethod
     def domain_to_pool(program: Program) -> str:
-        """Return the domain of the rows that pooling reads."""
+        """Return the row domain that pooling reads."""
         whole = KEYS if program.shares_prefix else TOKENS
         return whole if program.selects is None else SELECTED
 
@@ -195,7 +198,7 @@ class CompiledNetwork:
         return program
 
     def add(self, program: Program, *, target: int | None) -> int:
-        """Add everything from token ids to the rows after the last layer; return their buffer."""
+        """Add all operations from token ids to the last layer; return the buffer of its rows."""
         return self._add_layers(program, 0, self.spec.num_layers, embedded=False, target=target)
 
     @property
@@ -242,7 +245,7 @@ class CompiledNetwork:
         return target
 
     def _add_convolution(self, program: Program, embedded: int, hidden: int, target: int) -> None:
-        """Add the convolution of the embeddings, and the norm of its sum with the hidden rows."""
+        """Add the convolution of the embeddings, and the norm of its sum with the hidden states."""
         layer, spec, width = self.convolution, self.spec.convolution, self.spec.width
         assert layer is not None
         assert spec is not None
@@ -273,7 +276,7 @@ class CompiledNetwork:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CompiledHead:
-    """The weights of a head, and its program from token ids to logits."""
+    """The weights of a head; builds its program from token ids to logits."""
 
     layout: HeadLayout
     rows: HeadRows
@@ -289,7 +292,7 @@ class CompiledHead:
     def read(
         cls, config: Mapping[str, Any], task: Task, network: CompiledNetwork, reader: Reader
     ) -> Self:
-        """Read the weights of a head; the output weight of a vocabulary is the token table."""
+        """Read a head's weights; the output weight of a masked-LM head is the token table."""
         spec = network.spec
         layout = find_layout(spec.model_type, task)
         check_head(layout, config)
@@ -313,7 +316,7 @@ class CompiledHead:
         )
 
     def can_select(self, network: CompiledNetwork) -> bool:
-        """Return whether the last layer can compute the rows of some tokens alone."""
+        """Return whether the last layer can compute the rows of some tokens only."""
         return self.layout.sees_all is None and network.can_select
 
     def program(self, network: CompiledNetwork, *, chosen: bool = False) -> Program:
@@ -363,7 +366,7 @@ class CompiledHead:
         return _parameters(self.reader)
 
     def join_fingerprint(self, encoder: str) -> str:
-        """Return the SHA-256 of an encoder's fingerprint and of this head."""
+        """Return the SHA-256 of an encoder's fingerprint joined with this head."""
         return join_fingerprint(encoder, self.layout, self.rows, self.parameters())
 
     @staticmethod
@@ -374,7 +377,7 @@ class CompiledHead:
 
 
 def _parameters(reader: Reader) -> Iterator[tuple[str, Array]]:
-    """Yield the name and the values of each parameter of the layers that were made."""
+    """Yield the name and the values of each parameter that a reader has read."""
     for name, layer in reader.made.items():
         if isinstance(layer, np.ndarray):
             yield name, layer
@@ -384,7 +387,7 @@ def _parameters(reader: Reader) -> Iterator[tuple[str, Array]]:
 
 
 def _separator(layout: HeadLayout, config: Mapping[str, Any]) -> int | None:
-    """Return the token that ends a question, for a head that lets all tokens see the question."""
+    """Return the token that ends the question, for heads whose question tokens are global."""
     if layout.sees_all != "question":
         return None
     separator = config.get("sep_token_id")

@@ -1,4 +1,4 @@
-"""Checks the options of a compiled encoder: dtype, quantization, threads, layers."""
+"""Validates the options of a compiled encoder: dtype, quantization, threads, layers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def resolve_dtype(dtype: str, *, quantized: bool) -> str:
 
 
 def check_threads(num_threads: object) -> int:
-    """Return a number of threads; None: the default. Raises :class:`ConfigError`."""
+    """Validate a number of threads; None: the default. Raises :class:`ConfigError`."""
     if num_threads is None:
         return _native.default_threads()
     if (

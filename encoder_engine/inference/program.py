@@ -1,4 +1,4 @@
-"""Lists native operations on the rows of a batch once, and runs them in one call.
+"""A list of native operations on a batch's rows, built once and run by one native call.
 
 Python calls between the operations would take longer than a short text's matrix products.
 """
@@ -44,7 +44,7 @@ class QuantizedRows(NamedTuple):
 
 
 class Heads(NamedTuple):
-    """Heads within the rows of a buffer: the first element, and the row stride in elements."""
+    """The heads in a buffer's rows: their first element, and the row stride, in elements."""
 
     buffer: int
     first: int
@@ -55,7 +55,7 @@ class Terms(NamedTuple):
     """The terms that attention adds to its scores.
 
     slopes_H: float32, times the distance, subtracted (ALiBi).
-    bias_HR: float32 [H, 2 r + 1], by distance (T5).
+    bias_HR: float32 [H, 2 r + 1], added by distance (T5).
     distance_keys_ND, distance_queries_ND: vectors multiplied by query and key (DeBERTa), by
         ``entries_R``, int32 [2 r + 1].
     """
@@ -71,7 +71,7 @@ NO_TERMS = Terms()
 
 
 class Program:
-    """A list of native operations between buffers of rows, float32 or bfloat16; methods add one.
+    """A list of native operations on buffers of float32 or bfloat16 rows; each method adds one.
 
     ``INPUT`` and ``OUTPUT`` are the buffers of the batch. The layers must be in ``dtype``, or int8:
     nothing is checked here.
@@ -102,19 +102,19 @@ class Program:
         self._embeds = self._turns_heads = self._scales_tokens = False
 
     def rows(self, width: int, domain: str = "tokens") -> int:
-        """Add a buffer of rows of ``width`` elements; return its number.
+        """Add a buffer of rows of ``width`` elements; return its index.
 
-        ``domain``: what the buffer has one row for: ``"tokens"``, ``"selected"`` tokens,
+        ``domain``: the kind of items of which each has a row: ``"tokens"``, ``"selected"`` tokens,
         ``"global"`` tokens, ``"sequences"`` or ``"keys"``.
         """
         return self._plan.add_buffer(width * self._item_bytes, domain)
 
     def wide_rows(self, width: int, domain: str) -> int:
-        """Add a buffer of float32 rows; return its number. ``domain``: see :meth:`rows`."""
+        """Add a buffer of float32 rows; return its index. ``domain``: see :meth:`rows`."""
         return self._plan.add_buffer(width * 4, domain)
 
     def quantized_rows(self, width: int, domain: str = "tokens") -> QuantizedRows:
-        """Add buffers of quantized rows of ``width`` bytes; return their numbers."""
+        """Add buffers of quantized rows of ``width`` bytes; return their indices."""
         return QuantizedRows(self._plan.add_buffer(width, domain), self._plan.add_buffer(4, domain))
 
     def embed(
@@ -158,7 +158,7 @@ class Program:
         normalized: bool = False,
         wide: bool = False,
     ) -> None:
-        """Add pooling of each text's rows into one; ``wide``: the rows are float32."""
+        """Add the pooling of each text's rows to one row; ``wide``: the rows are float32."""
         self._plan.pool(self._half and not wide, mode, normalized, width, source, target)
 
     def dense(
@@ -166,7 +166,8 @@ class Program:
     ) -> None:
         """Add ``function(source @ weight.T + bias)``.
 
-        gated: add ``function(first half) * second half`` of that; a half must be whole panels.
+        gated: return ``function(first half) * second half`` of the layer's output instead; a half
+        must be whole panels.
         """
         self._kept_alive.append(layer)
         width = layer.width // 2 if gated else layer.width
@@ -222,7 +223,7 @@ class Program:
         )
 
     def normalize_heads(self, norm: NormWeights, heads: Heads, *, num_heads: int) -> None:
-        """Add the norm of each of ``num_heads`` heads of a row by itself, in place."""
+        """Add a norm of each of ``num_heads`` heads of a row separately, in place."""
         self._kept_alive.append(norm)
         self._plan.normalize_heads(
             *(self._half, address(norm.factors), address(norm.bias), len(norm.weight), num_heads),
@@ -232,11 +233,11 @@ class Program:
     def activate(
         self, source: int, target: int, width: int, *, function: str, gated: bool = False
     ) -> None:
-        """Add an activation; gated: ``activation(first half) * second half`` of 2 ``width``."""
+        """Add an activation; ``gated``: ``activation(first half) * second half`` of 2 ``width``."""
         self._plan.activate(self._half, function, gated, width, source, target)
 
     def add(self, source: int, other: int, target: int, width: int) -> None:
-        """Add the sum of two rows."""
+        """Add the sum of the rows of two buffers."""
         self._plan.add(self._half, width, source, other, target)
 
     def rotate(
@@ -244,7 +245,7 @@ class Program:
     ) -> None:
         """Add rotary embedding of the first ``num_heads`` heads of each row, in place.
 
-        Rotates as many features of each head as the table has.
+        Rotates the first features of each head, as many as the table has.
         """
         self._kept_alive.append(table_PD)
         self._turns_heads = True
@@ -254,7 +255,7 @@ class Program:
         )
 
     def quantize(self, source: int, target: QuantizedRows, width: int) -> None:
-        """Add the quantization of rows to bytes with a scale each."""
+        """Add the quantization of rows to int8 with a scale per row."""
         self._plan.quantize(self._half, width, source, *target)
 
     def attend(
@@ -291,21 +292,21 @@ class Program:
         )
 
     def take_rows(self, source: int, target: int, width: int) -> None:
-        """Add a gather, from rows of all tokens, of those that the target has a row for."""
+        """Add a gather of the rows, out of all tokens', that the target buffer has a row for."""
         self._plan.take_rows(self._half, width, source, target)
 
     def take_all(self, source: int, width: int, target: int | None) -> int:
-        """Add a copy of every text's rows, the shared prefix repeated; return the buffer."""
+        """Add a copy of every text's rows, with the shared prefix repeated; return the buffer."""
         target = self.rows(width, KEYS) if target is None else target
         self._plan.take_rows(self._half, width, source, target, rows=KEYS)
         return target
 
     def take_heads(self, source: Heads, target: int, width: int) -> None:
-        """Add a gather of ``width`` elements of the tokens that the target has a row for."""
+        """Add a gather of ``width`` elements of heads, for tokens that the target has a row for."""
         self._plan.take_heads(self._half, width, source, target)
 
     def put_rows(self, source: int, target: int, width: int) -> None:
-        """Add a scatter of selected or global rows over the rows of their tokens."""
+        """Add a scatter of selected or global rows into the rows of all tokens."""
         self._plan.put_rows(self._half, width, source, target)
 
     def take_neighbours(self, source: int, target: int, width: int, kernel_size: int) -> None:
@@ -315,7 +316,7 @@ class Program:
     def run(
         self, batch: Batch, output: Array, num_threads: int, *, input_rows: Array | None = None
     ) -> None:
-        """Run all operations; ``input_rows``: input of a program that begins with rows."""
+        """Run all operations; ``input_rows``: the input of a program that starts from rows."""
         positions = batch.positions if self._turns_heads else None
         position_ids = batch.position_ids if self._embeds else None
         scales = batch.token_scales if self._scales_tokens else None

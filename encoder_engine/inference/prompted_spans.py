@@ -1,10 +1,11 @@
 """The layers of GLiNER after the encoder, which score spans of words by labels, without PyTorch.
 
-How it works: a span is its first and its last word, each by an MLP, joined, and by a third MLP the
-vector whose dot product with a label's vector is the score. The third MLP's first layer is linear
-in the two words, so it is computed once for each word instead of each span, and its second layer
-is multiplied into the labels. A span then costs an addition, a ReLU and C dot products instead of
-two dense layers: of 12 spans a word and 10 labels a fiftieth of the multiplications.
+How it works: MLPs compute a vector of a span's first word and of its last word. A third MLP maps
+both, concatenated, to the span's vector, and its dot product with a label's vector is the score.
+The third MLP's first layer is linear in the two words, so it is computed once per word instead of
+per span, and its second layer is multiplied into the labels. A span then costs an addition, a ReLU
+and C dot products instead of
+two dense layers: for 12 spans a word and 10 labels a fiftieth of the multiplications.
 
 Dimensions: T tokens, M words and N items of a batch, W words and K widths of spans of an item, C
 labels, D features, F = 4 D.
@@ -44,9 +45,10 @@ _SPAN = "span_rep_layer.span_rep_layer"
 class WordRows(NamedTuple):
     """Which tokens of a batch belong to which word and to which label.
 
-    tokens: int64 [T'], the tokens of words; words: the word of each, ascending in 0 to M - 1.
+    tokens: int64 [T'], the indices of words' tokens; words: the word of each, ascending from 0 to M
+    - 1.
     offsets: int64 [N + 1], the first word of each item, then M.
-    labels: int64 [N, C], the token of each label.
+    labels: int64 [N, C], the index of each label's token.
     """
 
     tokens: Integers
@@ -88,7 +90,7 @@ class PromptedSpanHead:
             )
 
         def word(name: str, part: slice, bias: Rows | None) -> CompiledStack:
-            """Return a word's MLP, a ReLU, and the word's part of the third MLP's first layer."""
+            """Return a word's MLP, a ReLU, and the third MLP's first layer for this word."""
             after = DenseModule(
                 weight_NK=weights[f"{_SPAN}.out_project.0.weight"][:, part],
                 bias_N=bias,
@@ -117,9 +119,11 @@ class PromptedSpanHead:
         )
 
     def __call__(self, states_TD: Rows, rows: WordRows, *, num_threads: int) -> list[Rows]:
-        """Return the probabilities of each item, [W, K, C]; 0 where a span ends after the text.
+        """Return the probabilities of each item's spans, [W, K, C].
 
-        ``states_TD``: of the encoder. Word w and width k stand for the words w to w + k.
+        0 if a span ends after the text.
+
+        ``states_TD``: the encoder's hidden states. The span at [w, k] has the words w to w + k.
         """
         used = np.concatenate([rows.labels.ravel(), rows.tokens])
         used_TD = np.ascontiguousarray(states_TD[used])
@@ -158,7 +162,7 @@ class PromptedSpanHead:
         return scores
 
     def _pool(self, tokens_TD: Rows, rows: WordRows) -> Rows:
-        """Return a row for each word, [M, D]; zeros for a word without a token."""
+        """Pool tokens to one row per word, [M, D]; zeros for a word without a token."""
         words_MD = np.zeros((int(rows.offsets[-1]), tokens_TD.shape[1]), np.float32)
         if not len(tokens_TD):
             return words_MD

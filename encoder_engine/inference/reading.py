@@ -1,4 +1,4 @@
-"""Reads a checkpoint, and the head of a task, as the layers of a compiled encoder."""
+"""Reads a checkpoint, and a task's head, as the layers of a compiled encoder."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["ReadCheckpoint", "read_checkpoint"]
 
 
 class ReadCheckpoint(NamedTuple):
-    """The layers of a checkpoint; ``mapped_files``: None where no weight is memory-mapped."""
+    """The layers of a checkpoint; ``mapped_files``: None if no weight is memory-mapped."""
 
     network: CompiledNetwork
     head: CompiledHead | None
@@ -48,7 +48,7 @@ def read_checkpoint(
 ) -> ReadCheckpoint:
     """Read a checkpoint layer by layer; see :meth:`CompiledEncoder.from_pretrained`.
 
-    ``supports``: returns the reason why an architecture cannot be compiled.
+    ``supports``: a function that returns why an architecture cannot be compiled, or None.
     """
     with ExitStack() as files:
         checkpoint = open_checkpoint(directory, files, adapter=adapter)

@@ -1,4 +1,4 @@
-"""Pools, normalizes and projects rows by the extension.
+"""Pools, normalizes, activates and projects rows by the extension.
 
 Dimensions: T packed tokens, B texts, D features, K features in, N features out.
 """
@@ -55,7 +55,7 @@ def normalize_rows(rows_TD: Rows, *, num_threads: int) -> Rows:
 
 
 def activate_rows(rows_TD: Rows, *, function: str, num_threads: int) -> Rows:
-    """Return an activation of each element, such as ``"gelu"``: [T, D]."""
+    """Apply an activation such as ``"gelu"`` to each element: [T, D]."""
     rows_TD = np.ascontiguousarray(rows_TD)
     raised_TD = np.empty_like(rows_TD)
     _native.activate_rows(
@@ -81,9 +81,9 @@ def layer_norm_rows(
 def project_rows(
     rows_TK: Array, layer: Dense, *, function: str = "none", num_threads: int
 ) -> Array:
-    """Multiply rows by a layer of their dtype, and add its bias: [T, N].
+    """Apply a dense layer to rows of the same dtype: [T, N].
 
-    ``function``: an activation of the result. A row's result does not depend on the others.
+    ``function``: an activation applied to the result. A row's result does not depend on the others.
     """
     rows_TK = np.ascontiguousarray(rows_TK)
     projected_TN = np.empty((len(rows_TK), layer.width), dtype=layer.dtype)

@@ -33,7 +33,7 @@ WEIGHTS, CONFIG = "model.safetensors", "config.json"
 def save_checkpoint(encoder: CompiledEncoder, directory: str | os.PathLike[str]) -> None:
     """Write config.json, model.safetensors and SHA256SUMS of an encoder as it is in memory.
 
-    The tensors are those that ``save_pretrained`` of the module with the same weights writes.
+    The tensors are the same that ``save_pretrained`` of a PyTorch module with these weights writes.
     Raises :class:`UnsupportedFeatureError` for an encoder in int8 with a head,
     :class:`ConfigError` for one that was compiled without a configuration, and
     :class:`OutputError`.
@@ -77,7 +77,7 @@ def save_checkpoint(encoder: CompiledEncoder, directory: str | os.PathLike[str])
 
 
 def _tensors(spec: EncoderSpec, parameters: Iterable[tuple[str, Array]]) -> dict[str, Array]:
-    """Return a checkpoint's tensors by their names."""
+    """Return a checkpoint's tensors by their names in the file."""
     found = dict(parameters)
     tensors: dict[str, Array] = {}
     renames = find_family(spec.model_type).renames

@@ -48,7 +48,7 @@ def span_head_shapes(
 
 
 class CompiledSpanHead:
-    """Scores spans of 1 to ``max_width`` words, in float32."""
+    """Scores spans of 1 to ``max_width`` words, in float32, without PyTorch."""
 
     def __init__(self, weights: Mapping[str, Array], *, max_width: int) -> None:
         self.max_width = max_width
@@ -87,7 +87,7 @@ class CompiledSpanHead:
     def _summaries(
         self, hidden_MD: Rows, offsets: Integers, num_threads: int
     ) -> Iterator[tuple[Integers, Integers, Rows]]:
-        """Yield first rows [N], last rows [N] and g by the dense layer's part [N, H], by width."""
+        """Yield, by width, first rows [N], last rows [N] and the dense layer's g part, [N, H]."""
         values_MH = self._summary(hidden_MD, num_threads=num_threads)
         scores_M1 = np.zeros((len(values_MH), 1), np.float32)
         if self._attention is not None:

@@ -37,14 +37,14 @@ _LARGEST = 1e30
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StaticTable:
-    """Rows of numbers, and the row and the factor of each token id.
+    """An embedding table, with the row and the factor of each token id.
 
     rows_VD: float32, float16, bfloat16 or int8.
     mapping_N: the row of each id, int32; None: the id is the row.
     weights_N: the factor of each id, float32; None: 1.
     left_out: an id that pooling ignores; -1: none.
-    mapped_files: the mapped files of the rows, checked for changes at every call; None: the rows
-        are in memory.
+    mapped_files: the mapped files of the table, checked for changes at every call; None: the table
+    is in memory.
 
     Raises :class:`CheckpointFileError` for another dtype, :class:`TensorShapeError` for arrays that
     do not belong together, and :class:`NonFiniteWeightsError` for NaN or infinity.
@@ -92,12 +92,12 @@ class StaticTable:
 
     @property
     def width(self) -> int:
-        """Features of a row, D."""
+        """The number of features of a row, D."""
         return int(self.rows_VD.shape[1])
 
     @property
     def num_ids(self) -> int:
-        """The ids that have a row, N."""
+        """The number of token ids that have a row, N."""
         if self.mapping_N is not None:
             return len(self.mapping_N)
         return len(self.rows_VD if self.weights_N is None else self.weights_N)
@@ -133,7 +133,7 @@ class StaticTable:
         return found_BD
 
     def fingerprint(self) -> str:
-        """Return the SHA-256 of the rows, the mapping and the weights."""
+        """Return the SHA-256 of the table, the mapping and the weights."""
         digest = hashlib.sha256()
         for array in (self.rows_VD, self.mapping_N, self.weights_N):
             if array is None:

@@ -18,7 +18,7 @@ _NOT_UTF_8 = object()
 
 
 def import_pyarrow(purpose: str) -> Any:
-    """Import ``pyarrow.parquet`` or raise :class:`MissingDependencyError` naming the extra."""
+    """Import ``pyarrow.parquet``, or raise :class:`MissingDependencyError` with the extra."""
     try:
         import pyarrow.compute
         import pyarrow.parquet
@@ -28,7 +28,7 @@ def import_pyarrow(purpose: str) -> Any:
 
 
 def import_lance(purpose: str) -> Any:
-    """Import ``lance.file`` or raise :class:`MissingDependencyError` naming the extra."""
+    """Import ``lance.file``, or raise :class:`MissingDependencyError` with the extra."""
     try:
         import lance.file
     except ImportError:
@@ -41,7 +41,7 @@ def read_parquet(
 ) -> Iterator[Row]:
     """Yield the rows of a file whose text column holds strings.
 
-    ``stream``, ``size``: the open file of an address, and its bytes; None: the path is opened.
+    ``stream``, ``size``: an open remote file, and its size in bytes; None: open the path.
     Raises :class:`ReadError` for a damaged file and a missing or mistyped column.
     """
     pyarrow = import_pyarrow(f"reading {path}")
@@ -103,7 +103,7 @@ def read_columns(
 
 
 def _check_names(names: list[str], path: Path | str) -> None:
-    """Raise :class:`ReadError` for two columns of one name: a row by column would lose one."""
+    """Raise :class:`ReadError` for two columns of one name: a dict of columns would lose one."""
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise ReadError(f"{path} has {names.count(twice)} columns {twice!r}; rename or drop one")
@@ -135,7 +135,7 @@ def _slices(pyarrow: Any, batches: Iterator[Any], columns: Columns) -> Iterator[
 
 
 def _validate(pyarrow: Any, array: Any) -> None:
-    """Check lengths, offsets and indices, not UTF-8: a text in another encoding is a bad row."""
+    """Validate lengths, offsets and indices; not UTF-8, as other encodings are bad rows."""
     types = pyarrow.types
     array.validate()
     if types.is_dictionary(array.type):
@@ -160,7 +160,7 @@ def _validate(pyarrow: Any, array: Any) -> None:
 
 @contextmanager
 def _damage(pyarrow: Any, path: Path | str, kind: str) -> Iterator[None]:
-    """Turn pyarrow's errors into :class:`ReadError` for a damaged file."""
+    """Convert pyarrow's exceptions to :class:`ReadError` for a damaged file."""
     try:
         yield
     except EncoderEngineError:
@@ -173,7 +173,7 @@ def _damage(pyarrow: Any, path: Path | str, kind: str) -> Iterator[None]:
 def _metered_rows(
     batches: Iterator[Any], path: Path | str, reading: Reading, size: int, *, num_rows: int | None
 ) -> Iterator[Row]:
-    """Yield rows and count bytes: the file's size spread evenly, or else the columns' bytes."""
+    """Yield rows and count bytes: the file's size spread over rows, or the columns' bytes."""
     place = Place(str(path), reading, unit="row")
     counted = 0
     for batch in batches:
@@ -200,7 +200,7 @@ def _rows(batch: Any, place: Place) -> Iterator[Row]:
 
 
 def _readable(place: Place, values: dict[str, list[Any]], index: int, column: str) -> Any:
-    """Return a value of a column; refuse the row where its bytes are not UTF-8."""
+    """Return a column's value at an index; refuse the row if its bytes are not UTF-8."""
     value = values[column][index]
     if value is _NOT_UTF_8:
         place.refuse(f"{column} holds bytes that are not UTF-8; write it again")
@@ -208,7 +208,7 @@ def _readable(place: Place, values: dict[str, list[Any]], index: int, column: st
 
 
 def _values(batch: Any, column: str) -> list[Any]:
-    """Return a column's values; convert them one by one where some are not UTF-8."""
+    """Return a column's values, converted one by one if some are not UTF-8."""
     array = batch.column(column)
     try:
         values: list[Any] = array.to_pylist()

@@ -36,7 +36,7 @@ _BLANKS = re.compile("[ \t]+")
 
 
 def plain_suffix(path: str | os.PathLike[str]) -> str:
-    """Return a file's suffix, lower case, without that of its compression."""
+    """Return a file's suffix in lower case, without a suffix of compression."""
     name = Path(path)
     packed = compression_of(str(path))
     return (name.with_suffix("") if packed else name).suffix.lower()
@@ -50,7 +50,7 @@ def read_conll(
     strip_language: bool = False,
     strict: bool = False,
 ) -> Iterator[Record]:
-    """Yield the sentences of a CoNLL file: ``words``, and ``tags`` where there is a second column.
+    """Yield the sentences of a CoNLL file: ``words``, and ``tags`` if there is a second column.
 
     Columns are separated by tabs where the first line has one, else by blanks; a sentence ends at a
     blank line; lines of -DOCSTART- are left out.
@@ -133,7 +133,7 @@ def read_conllu(path: str | os.PathLike[str], *, strict: bool = False) -> Iterat
 def _sentences(
     path: str | os.PathLike[str], mend: Callable[[Place, str], None]
 ) -> Iterator[tuple[Place, int, list[str]]]:
-    """Yield the place, the number of the first line, and the lines of each sentence."""
+    """Yield each sentence's position for messages, its first line's number, and its lines."""
     place = Place(shown_name(str(path)), _READING)
     lines: list[str] = []
     first = 0
@@ -159,7 +159,7 @@ def _sentences(
 
 
 def _make_mend(mended: Counter[str], *, strict: bool) -> Callable[[Place, str], None]:
-    """Return the function that is called for each malformed line: it counts or refuses the line."""
+    """Return the function to call for each malformed line: it counts or refuses the line."""
 
     def mend(place: Place, found: str) -> None:
         if strict:

@@ -1,4 +1,4 @@
-"""Digests of rows: one of many rows, whatever their windows, and one of each row."""
+"""Digests of rows: one digest over many rows, and one digest per row."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DIGEST_BYTES = 16
 
 
 class RowsDigest:
-    """Computes one SHA-256 of many rows, which does not depend on how windows cut them."""
+    """Computes one SHA-256 of many rows; how windows divide the rows does not matter."""
 
     def __init__(self) -> None:
         self._digest = hashlib.sha256()
@@ -44,7 +44,7 @@ class RowsDigest:
 
 
 def _encoded(content: str | tuple[str, str]) -> tuple[bytes, bytes]:
-    """Return the length of the first text of a pair, and the bytes of a text or of both."""
+    """Return the length of a pair's first text, and the bytes of the text or of both."""
     if isinstance(content, str):
         return b"", content.encode()
     first = content[0].encode()
@@ -52,11 +52,11 @@ def _encoded(content: str | tuple[str, str]) -> tuple[bytes, bytes]:
 
 
 class RowKeys:
-    """Computes the digest of each row by which a later run recognises it, 16 bytes.
+    """Computes a 16-byte digest per row, by which a later run recognises the row.
 
-    by_id: rows have ids, and the digest is of the text alone; False: of the file's name too.
-    generation: the generation of the store, which stands in the digest of a stream's lines, so that
-    no other run recognises them.
+    by_id: rows have ids, so the digest covers only the text; False: also the file's name.
+    generation: the generation of the store, which is part of the digests of a stream's lines, so
+    that no other run recognises these.
     """
 
     def __init__(self, *, by_id: bool, generation: int) -> None:

@@ -1,4 +1,4 @@
-"""Checks of ids as they are read: uniqueness and a common type."""
+"""Checks ids as they are read: uniqueness and a common type."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class TemporaryDatabase(sqlite3.Connection):
         self.executescript("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;")
 
     def __del__(self) -> None:
-        """Close it; from Python 3.13 on, a connection left open is a warning."""
+        """Close the database; Python 3.13 warns of connections that are left open."""
         self.close()
 
 

@@ -1,4 +1,4 @@
-"""Readers of line formats: .txt (a text a line), .jsonl, .csv and .tsv, in constant memory."""
+"""Readers of line formats (.txt with a text per line, .jsonl, .csv, .tsv) in constant memory."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _UTF_16 = "seems to be UTF-16, not UTF-8; convert it: iconv -f UTF-16 -t UTF-8"
 
 
 def read_lines(stream: BinaryIO, place: Place, limit: int) -> Iterator[bytes | None]:
-    """Yield each line with its line break and advance ``place``; None for a line over ``limit``.
+    """Yield each line with its line break, and advance ``place``; None for a line over the limit.
 
-    ``limit``: bytes. The remainder of a longer line is skipped in pieces.
+    ``limit``: the most bytes of a line. The remainder of a longer line is skipped in pieces.
     """
     read = partial(stream.readline, limit + 1)
     for number, raw in enumerate(chain(_first_line(stream, place, limit), iter(read, b"")), 1):
@@ -49,7 +49,7 @@ def read_lines(stream: BinaryIO, place: Place, limit: int) -> Iterator[bytes | N
 
 
 def _first_line(stream: BinaryIO, place: Place, limit: int) -> list[bytes]:
-    """Return the first line without a byte order mark; empty for an empty file."""
+    """Read the first line without a byte order mark; return [] for an empty file."""
     line = stream.readline(len(BYTE_ORDER_MARK))
     if line.startswith((b"\xff\xfe", b"\xfe\xff")):
         place.number, place.row = 1, 0
@@ -63,7 +63,7 @@ def _first_line(stream: BinaryIO, place: Place, limit: int) -> list[bytes]:
 
 
 def _line_limit(reading: Reading, *, columns: bool = True) -> int:
-    """Return the most bytes of a line, with ``columns`` beside the text or without any."""
+    """Return the most bytes of a line; ``columns``: lines have columns besides the text."""
     longest = reading.max_characters
     if longest is None:
         return _LINE_BYTES
@@ -88,14 +88,17 @@ def decode_line(line: bytes, place: Place) -> str:
 
 
 class TextLines:
-    """Makes rows of the lines of a file of texts."""
+    """Makes rows from the lines of a text file."""
 
     def __init__(self, place: Place) -> None:
         self._place = place
         self.limit = _line_limit(place.reading, columns=False)
 
     def row(self, line: bytes | None) -> Row:
-        """Return the row of a line; refuse a bad one. ``line`` None: a line over the limit."""
+        """Return the row of a line; refuse a bad line.
+
+        ``line`` None: the line exceeds the limit.
+        """
         place = self._place
         if line is None:
             place.refuse(_too_long(self.limit))
@@ -126,7 +129,7 @@ class JsonLines:
         return _json_object(decode_line(line, self._place), self._place)
 
     def row(self, line: bytes | None) -> Row | None:
-        """Return the row of a line, None for a blank line; refuse a bad one."""
+        """Return the row of a line, or None for a blank line; refuse a bad line."""
         record = self.record(line)
         return None if record is None else _json_row(record, self._place)
 
@@ -175,7 +178,7 @@ def read_objects(stream: BinaryIO, place: Place) -> Iterator[dict[str, Any]]:
 
 
 class _BlankLines:
-    """Finds blank lines that a record follows; blank lines at the end are ignored."""
+    """Records blank lines, which are bad rows unless they end the file."""
 
     def __init__(self, place: Place, mend: str) -> None:
         self._place, self._mend = place, mend
@@ -183,11 +186,11 @@ class _BlankLines:
 
     @property
     def noted(self) -> bool:
-        """True where a blank line is recorded."""
+        """True if a blank line is recorded."""
         return self._first is not None
 
     def note(self) -> None:
-        """Record the place of a blank line."""
+        """Record the position of a blank line."""
         self._first = self._first or (self._place.number, self._place.row)
 
     def report(self) -> None:
@@ -228,8 +231,8 @@ def _json_row(record: dict[str, Any], place: Place) -> Row:
 def read_csv(stream: BinaryIO, name: str, reading: Reading, *, delimiter: str) -> Iterator[Row]:
     """Yield a row per record after the header, which names the columns; quoting as in RFC 4180.
 
-    Blank lines at the end are ignored. Broken quoting and an over-long record always end the
-    reading, because the start of the next record is unknown.
+    Blank lines at the end are ignored. Broken quoting or an over-long record always ends reading,
+    because the start of the next record is unknown.
     """
     place = Place(name, reading)
     records = read_fields(stream, place, delimiter=delimiter)
@@ -254,9 +257,9 @@ def read_fields(
     quoting: bool = True,
     header: Sequence[str] = (),
 ) -> Iterator[list[str]]:
-    """Yield the header, and the fields of each record, as many as the header's; see read_csv.
+    """Yield the header, then each record's fields, as many as the header has; see read_csv.
 
-    ``quoting``: False: quotation marks are characters like others, as in the files of GLUE.
+    ``quoting``: False: quotation marks are ordinary characters, as in GLUE's files.
     ``header``: the columns of a file whose first line is a record.
     """
     lines = _RecordLines(stream, place)
@@ -330,7 +333,7 @@ def _csv_row(place: Place, record: list[str], columns: list[int]) -> Row:
 
 
 def check_encoding(place: Place, value: str) -> None:
-    """Refuse the row of a field whose bytes were not UTF-8."""
+    """Refuse a row with a field that was not valid UTF-8."""
     if not value.isascii() and (start := find_surrogate(value)) is not None:
         byte = ord(value[start]) - 0xDC00
         place.refuse(f"byte 0x{byte:02X} (character {start + 1} of its field) {_MEND_ENCODING}")

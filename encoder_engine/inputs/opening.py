@@ -1,4 +1,4 @@
-"""Opens inputs as unpacked bytes, and recognises their format by the first line."""
+"""Opens inputs as decompressed bytes, and detects their format by the first line."""
 
 from __future__ import annotations
 
@@ -58,22 +58,22 @@ def compression_of(name: str) -> str | None:
 
 
 def shown_name(name: str) -> str:
-    """Return the name of an input in messages."""
+    """Return an input's name as messages show it."""
     return "standard input" if name == STANDARD_INPUT else name
 
 
 @contextmanager
 def open_source(name: str) -> Iterator[BinaryIO]:
-    """Open an input; damage in a compressed file is found only while reading."""
+    """Open an input; damage in a compressed file is found only while it is read."""
     with open_packed(name) as (stream, _):
         yield stream
 
 
 @contextmanager
 def open_packed(name: str) -> Iterator[tuple[BinaryIO, str | None]]:
-    """Open an input, unpacked; yield its stream and its compression.
+    """Open an input with decompression; yield its stream and its compression.
 
-    The suffix states the compression; without one, the first bytes do.
+    The suffix tells the compression; without such a suffix, the first bytes do.
     """
     with ExitStack() as stack:
         try:
@@ -103,10 +103,10 @@ def open_packed(name: str) -> Iterator[tuple[BinaryIO, str | None]]:
 def recognise(
     stream: BinaryIO, name: str, columns: Sequence[str]
 ) -> tuple[BinaryIO, Format | None]:
-    """Return the stream, still from its start, and the format that its first line shows.
+    """Return the stream, from its start, and the format that its first line shows.
 
-    JSON lines begin with an object, .csv and .tsv with a header that has all ``columns``; None: it
-    is none of these. Raises :class:`ReadError` for a JSON document of several lines.
+    JSON lines begin with an object, .csv and .tsv with a header that has all ``columns``; None:
+    another format. Raises :class:`ReadError` for a JSON document of several lines.
     """
     head, stream = _peek(stream)
     if (table := _TABLE.match(head)) is not None:
@@ -128,7 +128,7 @@ def recognise(
 
 
 def _peek(stream: BinaryIO) -> tuple[bytes, BinaryIO]:
-    """Return the first line, or its first 64 KiB, and the stream from the same place."""
+    """Return the first line, up to 64 KiB, and the stream from its start."""
     if stream.seekable():
         place = stream.tell()
         head = stream.readline(_HEAD_BYTES)
@@ -139,7 +139,7 @@ def _peek(stream: BinaryIO) -> tuple[bytes, BinaryIO]:
 
 
 class _Rejoined(io.RawIOBase):
-    """A stream that cannot seek, with the bytes put back that were read from it."""
+    """A stream without seek, with bytes that were read from it put back in front."""
 
     def __init__(self, head: bytes, rest: io.BufferedReader) -> None:
         self._head, self._rest = head, rest

@@ -34,10 +34,10 @@ T = TypeVar("T")
 class Inputs:
     """Input files in the order given; iterating yields their rows.
 
-    found: files that a directory or glob led to; they may be empty, as long as not all are.
-    total_bytes: None where standard input or a compressed file is among the files.
-    recognised: the formats and compressions that names do not state, by file; of a stream, once it
-        is read.
+    found: files that a directory or glob expanded to; some of these may be empty, but not all.
+    total_bytes: the size of all files; None with standard input or a compressed file.
+    recognised: the formats and compressions detected from content, by file; of a stream, after it
+    was read.
     """
 
     sources: tuple[tuple[str, Format | None], ...]
@@ -48,12 +48,12 @@ class Inputs:
 
     @property
     def meter(self) -> Meter:
-        """The count of bytes that were read."""
+        """The counter of bytes that were read."""
         return self.reading.meter
 
     @property
     def regular(self) -> bool:
-        """True where all inputs are regular files: no pipes, no standard input."""
+        """True if all inputs are regular files, not pipes or standard input."""
         return all(self.is_file(name) for name, _ in self.sources)
 
     def skipping(self, skip: Callable[[RowError], None]) -> Inputs:
@@ -64,7 +64,7 @@ class Inputs:
         return self.each_file(self.read)
 
     def each_file(self, read: Callable[[str, Format | None, Reading], Iterator[T]]) -> Iterator[T]:
-        """Yield what ``read`` yields of each file, given its name, its format and the settings.
+        """Yield the items that ``read`` yields for each file's name, format and the settings.
 
         ``read`` may yield one item for several rows. A named file for which it yields no item, and
         reports no bad row, has no rows, which is an error.
@@ -115,7 +115,7 @@ class Inputs:
                 yield from read_csv(stream, shown_name(name), reading, delimiter=delimiter)
 
     def _check(self, name: str, kind: Format | None) -> None:
-        """Raise :class:`InputError` for a format that the columns or the name rule out."""
+        """Raise :class:`InputError` for a format that the columns or the file's name exclude."""
         if kind == "txt" and self.reading.columns.given:
             raise InputError(
                 f"{shown_name(name)} is read as plain lines, which have no columns "
@@ -127,7 +127,7 @@ class Inputs:
 
 
 class _BadRows:
-    """Counts a file's bad rows and passes them to the ``skip`` function."""
+    """Counts a file's bad rows, and passes each to the ``skip`` function."""
 
     def __init__(self, skip: Callable[[RowError], None]) -> None:
         self.num_rows = 0
@@ -149,7 +149,7 @@ def open_inputs(
     max_characters: int | None = None,
     unique_ids: bool = False,
 ) -> Inputs:
-    """Check the inputs' names and choose each reader, by the name or the first line.
+    """Check the inputs' names, and choose a reader for each, by its name or first line.
 
     names: files, directories and globs (see :func:`find_sources`), or ``-`` once for standard
         input. Its first line shows the format, if ``format`` is not given: JSON lines, a header
@@ -157,10 +157,10 @@ def open_inputs(
     column: the column of the texts, by default ``text``.
     id_column: the column of the ids; None: no ids.
     pair_column: the column of the second text of each pair; None: rows are single texts.
-    keep: columns that rows hold beside these; for lines of texts, only ``text``.
+    keep: further columns to keep in the rows; for lines of texts, only ``text``.
     format: the format of all inputs, instead of their suffixes.
-    max_characters: a longer text is a bad row.
-    unique_ids: a repeated id makes a bad row.
+    max_characters: the most characters of a text; a row with more is bad.
+    unique_ids: a row with a repeated id is bad.
 
     Raises :class:`ReadError` for a path that is not a readable file of a known suffix,
     :class:`InputError` for contradictory options, and :class:`MissingDependencyError` for a format

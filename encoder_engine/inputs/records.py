@@ -1,4 +1,4 @@
-"""A row of a labelled file: its values by column, its spans, and its place for messages."""
+"""A row of a labelled file: its values by column, and its position for messages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Record(NamedTuple):
     ``file``: the name of the file; empty for values of the caller.
     ``number``: its line or row in the file, from 1.
     ``row``: its index among all rows that are read, from 0.
-    ``keywords``: what the caller named columns by, such as ``{"text": "column="}``, for errors.
+    ``keywords``: the arguments that named the columns, such as ``{"text": "column="}``, for errors.
     """
 
     values: Mapping[str, Any]
@@ -45,10 +45,10 @@ class Record(NamedTuple):
         return self.values.get(column) is not None
 
     def get(self, column: str, *, quoting: bool = True) -> Any:
-        """Return a value; refuse a row without it.
+        """Return a column's value; refuse a row without it.
 
-        quoting: if False, the message holds nothing from the file, not even names of columns: in a
-        .csv file without a header, a row is in their place.
+        quoting: if False, the message quotes nothing from the file, not even column names, because
+        in a .csv file without a header these are values of a row.
         """
         if column not in self.values:
             known = [str(name) for name in self.values]
@@ -64,7 +64,7 @@ class Record(NamedTuple):
         return value
 
     def text(self, column: str, *, quoting: bool = True) -> str:
-        """Return a text that UTF-8 can encode; ``quoting``: as in :meth:`get`."""
+        """Return a column's text, which UTF-8 can encode; ``quoting``: as in :meth:`get`."""
         value = self.get(column, quoting=quoting)
         if not isinstance(value, str):
             found = type(value).__name__ + (f" {value!r:.60}" if quoting else "")
@@ -74,7 +74,7 @@ class Record(NamedTuple):
         return value
 
     def number_of(self, column: str) -> float:
-        """Return a finite number, also one that is written as a text."""
+        """Return a column's finite number; a string that contains a number is converted."""
         value = self.get(column)
         try:
             number = math.nan if isinstance(value, bool) else float(value)
@@ -85,7 +85,7 @@ class Record(NamedTuple):
         return number
 
     def name_of(self, column: str) -> str:
-        """Return a label's name; a whole number or a truth value is also a name."""
+        """Return a column's label name; whole numbers and booleans become names too."""
         value = self.get(column)
         if isinstance(value, bool):
             return str(value).lower()  # as JSON and Arrow write it
@@ -97,7 +97,7 @@ class Record(NamedTuple):
         return name
 
     def names_of(self, column: str) -> list[str]:
-        """Return a list of names, such as the words of a sentence."""
+        """Return a column's list of names, such as the words of a sentence."""
         value = self.get(column)
         if isinstance(value, (str, bytes)) or not hasattr(value, "__len__"):
             self.refuse(f"{column} must be a list of texts, got {value!r:.60}")
@@ -110,9 +110,9 @@ class Record(NamedTuple):
 
 
 def read_span(record: Record, name: str, value: Any, length: int, unit: str) -> tuple[int, int]:
-    """Return a span of a text of ``length`` units; refuse a value that is not a range within it.
+    """Return a span within a text of ``length`` units; refuse a value that is not such a range.
 
-    name: the value's place in the row, and ``unit`` what it counts, for the message.
+    name, unit: the value's name in the row, and the unit (words, characters), for messages.
     """
     pair = list(value) if hasattr(value, "__len__") and not isinstance(value, str) else []
     whole = all(hasattr(end, "__index__") and not isinstance(end, bool) for end in pair)

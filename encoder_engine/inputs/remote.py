@@ -29,16 +29,15 @@ _UPLOADING = "_uploading"
 
 
 def is_remote(name: str) -> bool:
-    """Return whether a name is an address; ``file://`` is not: such a file is named by its path."""
+    """Return whether a name is an address; for ``file://``, False: use the path."""
     return bool(_ADDRESS.match(name)) and not name.startswith("file://")
 
 
 def expand_remote(name: str) -> list[str]:
-    """List the files of an address: itself, those below a folder, or those that a glob matches.
+    """List the files of an address: itself, those in a folder, or those that match a glob.
 
-    Files come in the order of their names, those of a folder without names that begin with ``.`` or
-    ``_``. Raises :class:`ReadError` for an address without files, and
-    :class:`MissingDependencyError`.
+    Files are sorted by name; in a folder, names that begin with ``.`` or ``_`` are left out. Raises
+    :class:`ReadError` for an address without files, and :class:`MissingDependencyError`.
     """
     with _failures(name):
         system, path = _file_system(name)
@@ -69,9 +68,9 @@ def open_remote(name: str) -> Iterator[tuple[io.BufferedReader, int]]:
 
 
 def upload_folder(folder: Path, address: str, last: str) -> int:
-    """Copy the files of a folder to an address, ``last`` at the end; return how many they are.
+    """Copy the files of a folder to an address, the file ``last`` at the end; return their number.
 
-    A folder at an address is therefore complete where that file is there. A stopped upload is
+    A folder at an address is therefore complete if that file exists. A stopped upload is
     resumed: files that it copied are not copied again. Files of these names from an earlier folder
     are removed first, because their sizes may be the same. Raises :class:`OutputError`.
     """
@@ -147,7 +146,7 @@ def _hidden(path: str, base: str) -> bool:
 
 @contextmanager
 def _failures(name: str) -> Iterator[None]:
-    """Turn a file system's errors into :class:`ReadError`."""
+    """Convert a file system's exceptions to :class:`ReadError`."""
     try:
         yield
     except EncoderEngineError:

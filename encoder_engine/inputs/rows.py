@@ -1,4 +1,4 @@
-"""One row of an input file, and the checks every format shares."""
+"""A row of an input file, and the validation that all formats share."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 class Row(NamedTuple):
     """A text, its id and the second text of a pair; None where there is no such column.
 
-    source: the name of its file in messages.
-    kept: its values in the columns that are written beside the results.
+    source: the name of the row's file in messages.
+    kept: the row's values in the columns that are written beside the results.
     """
 
     text: str
@@ -37,7 +37,7 @@ class Row(NamedTuple):
 
 @dataclass
 class Meter:
-    """The count of bytes that were read; readers add to it."""
+    """A counter of bytes that were read, which readers increase."""
 
     num_bytes: int = 0
 
@@ -47,7 +47,7 @@ class Columns:
     """The names of the columns to read.
 
     kept: the columns that are written beside the results.
-    given: the caller named a column, so that lines of texts cannot be meant.
+    given: whether the caller named a column, which excludes plain lines of text.
     """
 
     text: str
@@ -63,7 +63,7 @@ class Columns:
         return list(dict.fromkeys(name for name in names if name is not None))
 
     def option_of(self, column: str) -> str:
-        """Return the option that names a column."""
+        """Return the option by which the caller named a column."""
         options = {self.text: "column=", self.pair: "pair_column="}
         options[self.identifier] = "id_column="
         return options.get(column, "keep=")
@@ -79,8 +79,8 @@ class Reading:
     """The settings that all files of one reading share.
 
     skip: called with the error of each bad row; raises it, or returns to continue.
-    max_characters: a longer text is a bad row.
-    unique: a repeated id makes a bad row.
+    max_characters: the most characters of a text; a row with more is bad.
+    unique: a row with a repeated id is bad.
     """
 
     columns: Columns
@@ -92,7 +92,7 @@ class Reading:
 
 @dataclass
 class Place:
-    """The place of a reader, for error messages: the file's name and a line or row in it."""
+    """A reader's position for error messages: the file's name, and a line or row number."""
 
     name: str
     reading: Reading
@@ -101,13 +101,13 @@ class Place:
     row: int = field(default=-1)
 
     def refuse(self, reason: str) -> NoReturn:
-        """Raise a :class:`RowError` that names this place."""
+        """Raise a :class:`RowError` that names this position."""
         row = self.row if self.row >= 0 else None
         message = f"{self.name}, {self.unit} {self.number}: {reason}"
         raise RowError(message, row=row, file=self.name, number=self.number, reason=reason)
 
     def refuse_file(self, reason: str) -> NoReturn:
-        """Raise a :class:`ReadError`: the file cannot be read beyond this place."""
+        """Raise a :class:`ReadError` that the file cannot be read beyond this position."""
         raise ReadError(f"{self.name}, {self.unit} {self.number}: {reason}")
 
     def missing_column(self, column: str, known: Iterable[str]) -> str:
@@ -127,7 +127,7 @@ class Place:
         return f"no column {column!r}; {hint}there are {there}: name one with {option}"
 
     def text(self, value: object, column: str) -> str:
-        """Return a value if it is a text that UTF-8 can encode and not too long; else refuse it."""
+        """Return a value if it is a valid text and not too long; refuse it otherwise."""
         if not isinstance(value, str):
             if value is None:
                 self.refuse(f"{column} is null; drop the row or put an empty text")
@@ -146,7 +146,7 @@ class Place:
         return value
 
     def identifier(self, value: object, column: str) -> Identifier:
-        """Return a value if it is a one-line text or a whole number; else refuse it."""
+        """Return an id if it is a one-line string or a whole number; refuse it otherwise."""
         if isinstance(value, bool) or not isinstance(value, (str, int)):
             if value is None:
                 self.refuse(f"{column} is null; every row needs an id")
@@ -162,7 +162,7 @@ class Place:
         return value
 
     def row_of(self, value_of: Callable[[str], object]) -> Row:
-        """Return the row of a record's values, by column; refuse it where a value is unusable."""
+        """Make a row from a record's values by column; refuse a record with an unusable value."""
         columns = self.reading.columns
         text = self.text(value_of(columns.text), columns.text)
         pair = None if columns.pair is None else self.text(value_of(columns.pair), columns.pair)
@@ -185,7 +185,7 @@ class Place:
         pair: str | None = None,
         kept: tuple[object, ...] = (),
     ) -> Row:
-        """Return a row; refuse a repeated id where ids must be unique."""
+        """Make a row; refuse a repeated id if ids must be unique."""
         unique = self.reading.unique
         if unique is not None and identifier is not None and not unique.add(identifier):
             self.refuse(f"the id {identifier!r:.60} came before; ids are to be unique")

@@ -97,7 +97,7 @@ def _all_words(
 
 
 def _keys_of(path: str | os.PathLike[str]) -> Path:
-    """Return the file of gold keys that lies beside a file of the unified format."""
+    """Return the path of the gold key file that belongs to a file of the unified format."""
     stem = Path(path).name.partition(".data.xml")[0]
     return Path(path).with_name(f"{stem}.gold.key.txt")
 

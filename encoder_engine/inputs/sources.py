@@ -32,8 +32,8 @@ class Source(NamedTuple):
     """A file and its format.
 
     format: None for a stream, whose first line shows the format when it is read.
-    named: the caller named the file, not a directory or glob.
-    recognised: the file's content showed the format; its name does not.
+    named: whether the caller named the file itself, not a directory or glob.
+    recognised: whether the format was detected from the file's content, not its name.
     """
 
     name: str
@@ -69,7 +69,7 @@ def find_sources(
 
 
 def _look_up(name: str) -> list[str]:
-    """List a name's files. Raises :class:`ReadError` where the system refuses the look-up."""
+    """List the files of a name. Raises :class:`ReadError` if the system refuses the access."""
     try:
         return _expand(name)
     except OSError as error:
@@ -123,7 +123,7 @@ def _format_of(name: str) -> Format | None:
 
 
 def _recognised(name: str, within: str, columns: Sequence[str]) -> Format:
-    """Return the format that a file's first line shows; lines of texts need a suffix."""
+    """Return the format that a file's first line shows; plain lines of text need a suffix."""
     kind: Format | None = None
     with contextlib.suppress(ReadError), open_packed(name) as (stream, packed):
         if packed == "zip":

@@ -36,7 +36,7 @@ def read_table(
     header: the columns of a .csv or .tsv file that has no header.
     quoting: False: quotation marks in .csv and .tsv files are plain characters.
     format: the format, instead of the suffix.
-    keywords: what columns are named by, for errors; see :class:`Record`.
+    keywords: the arguments that name the columns, for errors; see :class:`Record`.
 
     A line of a .txt file is the column ``text``. Raises :class:`RowError` for a bad row.
     """
@@ -50,7 +50,7 @@ def read_table(
 def _read(
     name: str, kind: Format | None, header: Sequence[str], quoting: bool
 ) -> Iterator[tuple[int, dict[str, Any], str]]:
-    """Yield number, values and unit of each row of a file."""
+    """Yield the number, the values and the unit (line or row) of each row of a file."""
     if kind in COLUMNAR:
         if is_remote(name):
             with open_remote(name) as (remote, _):

@@ -1,8 +1,8 @@
 """Reads the texts of files into the extension's rows, which encoders take without Python strings.
 
-Plain files of lines are mapped into memory: the extension reads valid lines on all threads, and
-stops before any other line. That line is read as inputs/lines.py reads it, so that rows and errors
-are the same. All other inputs are read row by row.
+Plain files of lines are memory-mapped: the extension reads valid lines on all threads, and stops
+before an invalid line. inputs/lines.py reads that line, so that rows and errors are the same. All
+other inputs are read row by row.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
 
 def read_text_rows(inputs: Inputs, num_bytes: int = _MOST_BYTES) -> Iterator[_native.TextRows]:
-    """Yield the texts of inputs in order, in groups of some ``num_bytes`` of their files.
+    """Yield the texts of inputs in order, in groups of about ``num_bytes`` bytes.
 
-    Rows and errors are those of ``iter(inputs)``. A file must not become shorter while its rows are
+    Rows and errors are those of ``iter(inputs)``. A file must not be truncated while its rows are
     in use.
     """
     columns = inputs.reading.columns
@@ -77,14 +77,14 @@ def _new_rows() -> _native.TextRows:
 
 
 def _content(stream: BinaryIO) -> bytes | mmap.mmap:
-    """Return the bytes of a file, mapped into memory if it is large."""
+    """Return a file's bytes, memory-mapped if the file is large."""
     if os.fstat(stream.fileno()).st_size < _MAPPED_BYTES:
         return stream.read()
     return mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 class _MappedLines:
-    """Reads the lines of one file, and knows how far it came."""
+    """Reads the lines of a memory-mapped file, and keeps its position."""
 
     def __init__(self, data: bytes | mmap.mmap, place: Place, kind: Format) -> None:
         self._data, self._place = data, place
@@ -97,7 +97,7 @@ class _MappedLines:
         place.reading.meter.num_bytes += self._at
 
     def read(self, rows: _native.TextRows, num_bytes: int) -> bool:
-        """Add rows, at most until all have ``num_bytes``; False: the file has no more."""
+        """Add rows until all have ``num_bytes``; return False at the end of the file."""
         while self._at < len(self._data):
             # After a blank line, what follows decides whether the line is a bad row.
             blank = self._json is not None and self._json.blank
@@ -110,7 +110,7 @@ class _MappedLines:
         return False
 
     def _read_sound(self, rows: _native.TextRows, num_bytes: int) -> int:
-        """Add rows of valid lines, up to the next other line; return their number."""
+        """Add rows of valid lines, up to the next invalid line; return their number."""
         reading = self._place.reading
         wanted = min(self._wanted, max(num_bytes - rows.num_bytes, 1))
         end, count = rows.add_lines(
@@ -129,7 +129,7 @@ class _MappedLines:
         return count
 
     def _read_line(self, rows: _native.TextRows) -> bool:
-        """Read one line as ``iter(inputs)`` does; return whether it is a row."""
+        """Read one line as ``iter(inputs)`` does; return whether it gave a row."""
         place, begin = self._place, self._at
         self._number += 1
         place.number, place.row = self._number, self._number - 1

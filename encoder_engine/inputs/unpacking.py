@@ -1,4 +1,4 @@
-"""Unpacks compressed inputs as streams of bytes, in constant memory: .gz, .xz, .zst, .bz2, .zip."""
+"""Decompresses inputs as byte streams in constant memory: .gz, .xz, .zst, .bz2, .zip."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _XZ_PADDING = 4
 
 
 def unpack(stream: BinaryIO, compression: str | None, stack: ExitStack) -> BinaryIO:
-    """Return the unpacked bytes of a file; concatenated streams are read as one.
+    """Return a stream of a file's decompressed bytes; concatenated streams are read as one.
 
-    Reading damaged data, or data after a stream that is not a stream, raises ``OSError``,
+    Reading damaged data, or trailing data that is not a stream, raises ``OSError``,
     ``EOFError``, ``zlib.error``, ``lzma.LZMAError`` or ``zipfile.BadZipFile``. An empty file counts
     as truncated, because a packed empty file still has a header. Raises :class:`ReadError` for a
     .zip archive of several files.
@@ -60,7 +60,7 @@ def unpack(stream: BinaryIO, compression: str | None, stack: ExitStack) -> Binar
 
 
 def _only_member(stream: BinaryIO, stack: ExitStack) -> BinaryIO:
-    """Return the one file of a .zip archive, whose list of files stands at its end."""
+    """Return the single file of a .zip archive; the archive's index is at its end."""
     if not stream.seekable():
         held = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
         shutil.copyfileobj(stream, held, _CHUNK_BYTES)
@@ -81,8 +81,8 @@ def _only_member(stream: BinaryIO, stack: ExitStack) -> BinaryIO:
 class _StreamsReader(io.RawIOBase):
     """Unpacks .xz or .bz2 streams; Python's own readers ignore garbage after the first stream.
 
-    begin: makes the decompressor of a stream.
-    padding: the byte that may stand between streams, four at a time.
+    begin: a function that makes a stream's decompressor.
+    padding: the byte that may be between streams, four at a time.
     """
 
     def __init__(self, stream: BinaryIO, begin: Callable[..., Any], *, padding: bytes) -> None:
@@ -95,7 +95,7 @@ class _StreamsReader(io.RawIOBase):
         return True
 
     def readinto(self, buffer: WriteableBuffer) -> int:
-        """Unpack the next bytes; 0 at the end of the file."""
+        """Decompress the next bytes into a buffer; return 0 at the end of the file."""
         view = memoryview(buffer)
         while True:
             if self._decompressor.eof:

@@ -1,1 +1,1 @@
-"""Integrations into other libraries, each of which is imported only when used."""
+"""Integrations with other libraries; each library is imported only when it is used."""

@@ -1,4 +1,4 @@
-"""The base of the backends of KeyBERT and BERTopic."""
+"""The common base of the embedding backends of KeyBERT and BERTopic."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["Backend"]
 
 
 class Backend:
-    """The methods of a library's ``BaseEmbedder`` over an embedder of the engine.
+    """Implements a library's ``BaseEmbedder`` with an embedder of the engine.
 
     ``options``: those of the embedder's ``encode``.
     """

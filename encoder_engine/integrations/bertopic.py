@@ -23,4 +23,4 @@ __all__ = ["EmbedderBackend"]
 
 
 class EmbedderBackend(Backend, BaseEmbedder):  # type: ignore[misc]
-    """The embedding model of BERTopic; see :class:`Backend`."""
+    """The backend that BERTopic embeds texts with; see :class:`Backend`."""

@@ -95,7 +95,7 @@ def _structs(predict: PredictBatch, batch: dict[str, Any]) -> list[dict[str, Any
 
 
 def _struct(kinds: Any, types: Mapping[str, Any]) -> Any:
-    """Return Daft's type of columns; see :class:`PredictedRows`."""
+    """Return Daft's struct type of the prediction columns; see :class:`PredictedRows`."""
     known = {"double": kinds.float64(), "int64": kinds.int64(), "string": kinds.string()}
     known |= {f"list<{name}>": kinds.list(kind) for name, kind in known.items()}
     return kinds.struct(

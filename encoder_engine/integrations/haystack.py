@@ -21,7 +21,7 @@ __all__ = ["DocumentEmbedder", "DocumentRanker", "TextEmbedder"]
 
 
 class _Component:
-    """A model that is loaded at its first use, or by ``warm_up``.
+    """A component whose model is loaded at its first use, or by ``warm_up``.
 
     model: a directory or hub id.
     loading: the options of ``from_pretrained``. options: those of ``encode`` or ``rank``.
@@ -41,18 +41,18 @@ class _Component:
 
 @component
 class TextEmbedder(_Component):
-    """Embeds a query, with the model's prompt of queries."""
+    """Embeds a query, with the model's prompt for queries."""
 
     @component.output_types(embedding=list[float])  # type: ignore[untyped-decorator]
     def run(self, text: str) -> dict[str, Any]:
-        """Return ``embedding``."""
+        """Return the vector of a text as ``embedding``."""
         self.warm_up()
         return {"embedding": self._loaded.encode_query(text, **self.options).tolist()}
 
 
 @component
 class DocumentEmbedder(_Component):
-    """Embeds documents, with the model's prompt of documents."""
+    """Embeds documents, with the model's prompt for documents."""
 
     @component.output_types(documents=list[Document])  # type: ignore[untyped-decorator]
     def run(self, documents: list[Document]) -> dict[str, Any]:
@@ -65,13 +65,13 @@ class DocumentEmbedder(_Component):
 
 @component
 class DocumentRanker(_Component):
-    """Orders documents by a ranker, the best first; their scores become the ranker's."""
+    """Ranks documents with a ranker, best first, and sets their scores."""
 
     _kind = Ranker
 
     @component.output_types(documents=list[Document])  # type: ignore[untyped-decorator]
     def run(self, query: str, documents: list[Document], top_k: Any = None) -> dict[str, Any]:
-        """Return at most ``top_k`` ``documents``; None: as in the options, or ten."""
+        """Return the best ``top_k`` ``documents``; None: as many as set in the options, or ten."""
         self.warm_up()
         options = {"top_k": 10, **self.options, **({} if top_k is None else {"top_k": top_k})}
         order = self._loaded.rank(query, [one.content for one in documents], **options)

@@ -23,4 +23,4 @@ __all__ = ["EmbedderBackend"]
 
 
 class EmbedderBackend(Backend, BaseEmbedder):  # type: ignore[misc]
-    """The model of KeyBERT; see :class:`Backend`."""
+    """The backend that KeyBERT embeds texts with; see :class:`Backend`."""

@@ -26,7 +26,7 @@ __all__ = ["RankerCompressor"]
 
 
 class RankerCompressor(BaseDocumentCompressor):  # type: ignore[misc]
-    """Orders documents by a ranker; ``top_n``: the most to keep, None: all.
+    """Ranks documents with a ranker; ``top_n``: the most documents to keep; None: all.
 
     The scores are the metadata ``relevance_score``. ``options``: those of the ranker's ``rank``.
     """

@@ -55,9 +55,9 @@ class EmbedderModel(BaseEmbedding):  # type: ignore[misc]
 
 
 class RankerPostprocessor(BaseNodePostprocessor):  # type: ignore[misc]
-    """Orders the nodes of a retriever by a ranker; ``top_n``: the most to keep, None: all.
+    """Ranks the nodes of a retriever with a ranker; ``top_n``: the most nodes to keep; None: all.
 
-    The score of a node becomes the ranker's. ``options``: those of the ranker's ``rank``.
+    The ranker's score replaces the score of a node. ``options``: those of the ranker's ``rank``.
     """
 
     top_n: int | None = None

@@ -28,7 +28,7 @@ IDLE = frozenset(["batch_size", "hf_split", "hf_subset"])
 
 
 class MtebEncoder:
-    """Fulfils ``mteb``'s ``EncoderProtocol``, of version 2, by an embedder.
+    """Implements ``EncoderProtocol`` of mteb version 2 with an embedder.
 
     The prompt of a task is the first of these names that the directory has: task and prompt type
     (``"NFCorpus-query"``), task, kind of task and prompt type, kind of task, prompt type.
@@ -71,7 +71,7 @@ class MtebEncoder:
         return torch_engine("mteb").as_tensor(found)
 
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Any:
-        """Compare each vector with the other matrix's vector of the same row: a tensor [N]."""
+        """Compare vectors in equal rows by the model's similarity: a tensor [N]."""
         found = self.embedder.similarity_pairwise(embeddings1, embeddings2)
         return torch_engine("mteb").as_tensor(found)
 

@@ -63,9 +63,10 @@ def predict_dataset(dataset: Any, predict: BatchStep, *, num_workers: int, **opt
 def check_cluster(
     ray: Any, num_workers: int, *, cpus_per_worker: float | None = None, gpus_per_worker: float
 ) -> None:
-    """Raise :class:`InputError` where workers need more than the cluster has, or may grow to.
+    """Raise :class:`InputError` if workers need more than the cluster has, or may grow to.
 
-    ``cpus_per_worker``: beside one core for reading; None: one each, and no core for reading.
+    ``cpus_per_worker``: cores per worker, besides one core for reading; None: one core each, and
+    none for reading.
     """
     if not ray.is_initialized():
         ray.init()
@@ -91,7 +92,7 @@ def check_cluster(
 
 
 class _Actor:
-    """The actor: made, and its model loaded, on the worker."""
+    """The Ray actor of a step, which is created, and loads its model, on the worker."""
 
     def __init__(self, step: BatchStep) -> None:
         self._step = step

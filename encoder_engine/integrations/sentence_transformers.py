@@ -1,4 +1,4 @@
-"""Computes the transformers of a sentence-transformers model by this engine, in memory."""
+"""Computes a sentence-transformers model's Transformer modules by this engine, in memory."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ Model = TypeVar("Model", bound="nn.Module")
 
 
 def accelerate(model: Model, *, pack: bool = False) -> Model:
-    """Compute a sentence-transformers model's transformer and tokens by this engine; return it.
+    """Compute a sentence-transformers model's Transformer and tokenizer by this engine.
 
     ``model``: a ``SentenceTransformer``, ``CrossEncoder`` or ``SparseEncoder`` whose transformer
-    :func:`encoder_engine.integrations.transformers.accelerate` supports; with a Router, both.
-    ``pack``: as there.
-    The tokenizer's calls are encoded by this engine where it can; a warning says where not.
-    Prompts, pooling, normalising, ``truncate_dim``, training and saving stay
-    sentence-transformers' own. :func:`restore` undoes. Raises :class:`UnsupportedFeatureError` for
-    another model.
+    :func:`encoder_engine.integrations.transformers.accelerate` supports; with a Router, the
+    Transformers of both routes.
+    ``pack``: see that function. Returns the model. This engine encodes the tokenizer's calls if it
+    supports the tokenizer, else there is a warning. Prompts, pooling, normalising,
+    ``truncate_dim``, training and saving stay sentence-transformers' own. :func:`restore` undoes.
+    Raises :class:`UnsupportedFeatureError` for another model.
     """
     transformers, tokenizers = _parts_of(model)
     for place, transformer in enumerate(transformers):
@@ -55,7 +55,7 @@ def restore(model: Model) -> Model:
 
 
 def _parts_of(model: Any) -> tuple[list[Any], list[Any]]:
-    """Return the distinct transformers of a model, and their tokenizers."""
+    """Return the distinct Transformer modules of a model, and their tokenizers."""
     try:
         from sentence_transformers import CrossEncoder, SentenceTransformer, SparseEncoder
         from sentence_transformers.base.modules import Transformer

@@ -1,4 +1,4 @@
-"""An embedder as a transformer of scikit-learn, for pipelines and searches over its options.
+"""An embedder as a scikit-learn transformer, for pipelines and searches over its options.
 
 ::
 

@@ -120,7 +120,7 @@ def _encoders_of(module: nn.Module) -> list[nn.TransformerEncoder]:
 
 
 class ReplacedForward:
-    """The replacement of an encoder's ``forward``; no module, so that it is not saved."""
+    """The replacement of an encoder's ``forward``; not a module, so that it is not saved."""
 
     __signature__ = inspect.Signature(
         list(inspect.signature(nn.TransformerEncoder.forward).parameters.values())[1:]
@@ -137,7 +137,7 @@ class ReplacedForward:
         return type(self.base).forward.__code__
 
     def current_stack(self) -> Stack:
-        """Return the blocks, made anew where the encoder has changed.
+        """Return the engine's blocks, rebuilt if the encoder has changed.
 
         Raises the errors of :class:`ModuleCheck`.
         """
@@ -197,7 +197,7 @@ class ReplacedForward:
 
 
 def _kept(padding: Tensor | None, hidden_BLD: Tensor) -> Tensor | None:
-    """Return which rows are not padding, bool [B, L]; None without a mask."""
+    """Return which positions are not padding, bool [B, L]; None without a mask."""
     if padding is None:
         return None
     padding = padding[None] if padding.dim() == 1 else padding
@@ -234,7 +234,7 @@ class Stack:
             _share(self._final_norm, base.norm)
 
     def is_current(self) -> bool:
-        """Return whether parameters, sizes and dropout of the encoder are still the same."""
+        """Return whether the encoder's parameters, sizes and dropout are unchanged."""
         return self.check.has_same_members() and _block_specs(self._base) == self._specs
 
     def __call__(self, hidden_BLD: Tensor, keep_BL: Tensor | None) -> Tensor:

@@ -56,11 +56,11 @@ EAGER = "load the model with attn_implementation='eager'"
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Layout:
-    """The tokens of a padded batch and their window, made once for all layers.
+    """The positions of a padded batch's tokens, and their window; made once for all layers.
 
     ``tokens_BL``: bool; None without padding.
-    ``seen``: transformers' own mask of pairs, where a text begins with padding. Heads and poolers
-    read the first column, padding or not, so that padding attends too, as by transformers' SDPA.
+    ``seen``: transformers' own mask of token pairs, if a text begins with padding. Heads and
+    poolers read the first column, padding or not, so padding attends too, as in transformers' SDPA.
     """
 
     tokens_BL: Tensor | None
@@ -75,7 +75,7 @@ def accelerate(model: Accelerated, *, pack: bool = False, full_logits: bool = Fa
     ``model``: a model, a fast tokenizer, or a pipeline with both. A pipeline's tokenizer that the
     engine does not encode stays as it is, with a warning.
     ``pack``: a compiled encoder computes the model. ``full_logits``: training computes the logits
-    of all tokens. What a model is, and both options: see ``acceleration/replaced_forward.py``.
+    of all tokens. For models and both options see ``acceleration/replaced_forward.py``.
     :func:`restore` undoes. Raises :class:`UnsupportedFeatureError` for anything else.
     """
     if is_tokenizer(model):

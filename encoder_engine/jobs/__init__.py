@@ -1,1 +1,1 @@
-"""Embedding of files into stored vectors: in constant memory, resumable, by many processes."""
+"""Jobs that embed files into stored vectors: in constant memory, resumable, on many processes."""

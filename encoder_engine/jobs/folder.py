@@ -6,7 +6,7 @@ texts and ids that it was made of. A kill therefore loses one shard at most: 100
 seconds of work where ``shard_rows`` is not given. A second run takes the folder's lock, compares
 the recorded plan (model, tokenizer, options, versions) with its own, and hashes the recorded files.
 Then it reads the inputs from the first row again: rows of recorded shards are only digested and
-compared, rows of the others are embedded. A shard whose file is missing is made again and must
+compared, rows of the others are embedded. A shard whose file is missing is computed again and must
 equal its record. The manifest is written last, so a folder with a manifest is complete.
 """
 
@@ -71,8 +71,8 @@ GROUP_ROWS = 4096
 class _OpenShard:
     """The shard that is being filled.
 
-    store: where its vectors go; None for a shard that an earlier run finished.
-    row_digests: where the digests of its rows go.
+    store: the file that its vectors are written to; None for a shard that an earlier run finished.
+    row_digests: the file that its rows' digests are written to.
     whole: False while a window is only partly in the shard.
     """
 
@@ -110,13 +110,13 @@ class ShardFolder:
 
     @property
     def shard_rows(self) -> int | None:
-        """Rows of every shard but the last; None where they differ."""
+        """The number of rows of every shard but the last; None: shards differ in length."""
         rows: int | None = self._plan["options"]["shard_rows"]
         return rows
 
     @property
     def recorded_rows(self) -> list[int]:
-        """Rows of each shard of earlier runs; empty where ``shard_rows`` is fixed."""
+        """The number of rows of each shard of earlier runs; [] if ``shard_rows`` is fixed."""
         records = self._records[: self._num_recorded]
         return [] if self.shard_rows is not None else [record.rows for record in records]
 
@@ -127,12 +127,12 @@ class ShardFolder:
 
     @property
     def num_kept_rows(self) -> int:
-        """Rows of all finished shards."""
+        """The number of rows of all finished shards."""
         return sum(record.rows for record in self._records)
 
     @property
     def num_truncated_rows(self) -> int:
-        """Truncated rows of all finished shards."""
+        """The number of truncated rows of all finished shards."""
         return sum(record.truncated_rows for record in self._records)
 
     def __enter__(self) -> Self:
@@ -161,7 +161,7 @@ class ShardFolder:
     def _read(self, verified: list[ShardRecord] | None = None) -> FolderState:
         """Read the folder; compare its plan with this run's, and its files with their checksums.
 
-        ``verified``: records whose files were hashed a moment ago and are not hashed again.
+        ``verified``: records whose files were just hashed, and need not be hashed again.
         """
         state = read_folder(self._folder)
         if state.plan is None or self._starts_again(state):
@@ -194,7 +194,7 @@ class ShardFolder:
         return plan_changes(state.plan or {}, self._plan)
 
     def _restart_advice(self) -> str:
-        """Return how to go on, and let the next overwriting run start again."""
+        """Return advice on how to continue, and let the next overwriting run start again."""
         if self._finished:
             return (
                 "; embed what is new and what has changed with append=True, or start "
@@ -246,7 +246,7 @@ class ShardFolder:
             note_resumed(f"{self.num_kept_rows:,} rows", state.journal.path)
 
     def select(self, rows: Iterator[Row]) -> Iterator[Row]:
-        """Return the rows to embed: all."""
+        """Return the rows to embed: all rows."""
         return rows
 
     @property
@@ -286,11 +286,11 @@ class ShardFolder:
             self._finish_shard()
 
     def _elastic(self, number: int) -> bool:
-        """Return whether a shard may have any length: a new one, without ``shard_rows``."""
+        """Return whether a shard may have any length: a new shard, without ``shard_rows``."""
         return self.shard_rows is None and number >= self._num_recorded
 
     def _number(self, window: TextWindow) -> int:
-        """Return the shard of a window: the window's own, or the open one if that is elastic."""
+        """Return a window's shard number: its own, or that of the open shard if it is elastic."""
         if not self._elastic(window.shard):
             return window.shard
         shard = self._open
@@ -454,7 +454,7 @@ class ShardFolder:
                         store.__exit__(kind or KeyboardInterrupt, error, traceback)
 
     def _keep(self, kind: type[BaseException]) -> None:
-        """Close the open shard of a stopped run with the rows that it has, if it may be shorter."""
+        """Finish a stopped run's open shard with the rows that it has, if shards may be shorter."""
         shard = self._open
         if shard is None or issubclass(kind, OutputError) or not self._elastic(shard.number):
             return

@@ -1,4 +1,4 @@
-"""The state of a folder before a run: its records, their files, and foreign files."""
+"""The state of a folder before a run: its records, the files they list, and other files."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ _PARTIAL_NAME = re.compile(
 class FolderState:
     """The records of a folder, and the names of the files in it that they list.
 
-    manifest: None where the folder is not complete.
-    records: the manifest's, or without one the journal's.
-    own: names of the files that the manifest or the journal lists.
-    partial: names of temporary files that a kill left.
+    manifest: the folder's manifest; None: the folder is not complete.
+    records: the shards' records, of the manifest or else of the journal.
+    own: the names of the files that the manifest or the journal lists.
+    partial: the names of temporary files that a killed run left.
     """
 
     manifest: dict[str, Any] | None
@@ -57,8 +57,8 @@ def read_folder(folder: Path) -> FolderState:
     """Read a folder's records and file names, and change nothing.
 
     Only files that the manifest or the journal lists belong to the store. Raises
-    :class:`OutputError` where either is damaged, where a file that a run would write exists and is
-    not listed, and where a folder without records holds any file.
+    :class:`OutputError` where either is damaged, where a file that a run would write exists but is
+    not listed, and where a folder without records contains any file.
     """
     manifest = read_manifest(folder, OutputError)
     journal = Journal(folder)

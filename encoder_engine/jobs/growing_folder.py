@@ -1,13 +1,13 @@
-"""Appends to a finished folder of shards; readers see the former folder or the whole new one.
+"""Appends to a finished folder of shards; readers see either the old or the new folder.
 
 How it works: all files are made beside the folder, in ``_FOLDER.append.partial/``. The rows that
 are new or have changed are embedded into its ``delta/``, shard by shard; a stopped run is resumed
-there. Then ``next/`` is made, which is the whole new folder. Former shards without a change are
-linked into it. Neighbouring shards that fit into one are copied into one, without their dropped
-rows. New rows come last. The manifest states the generation, a number that grows with each append.
-At last both folders exchange their names in one step, and what is left is removed. A kill therefore
-leaves the former folder or the new one, and no reader, not even one that lists the folder's files
-itself, finds files of both.
+there. Then ``next/`` is made, which is the complete new folder. Old shards without a change are
+hard-linked into it. Neighbouring shards that fit into one are copied into one, without their
+dropped rows. New rows come last. The manifest states the generation, a number that grows with each
+append. Finally both folders exchange their names in one step, and the old one is removed. A kill
+therefore leaves either the old folder or the new one, and no reader, not even one that lists the
+folder's files itself, finds files of both.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ _UNSEEN, _SAME, _CHANGED = range(3)
 
 
 class KnownRows:
-    """Marks the rows of a store that its inputs still hold, in a temporary database.
+    """Marks the rows of a store that are still in its inputs, in a temporary database.
 
     How it works: the key of a row is its id, or without ids the digest of its file and its text. A
     row of the inputs is new if the store lacks its key, or has it less often than the inputs. A row
@@ -112,7 +112,7 @@ class KnownRows:
                 )
 
     def unknown(self, rows: Iterator[Row]) -> Iterator[Row]:
-        """Yield the rows that are new or whose text has changed, and mark all others."""
+        """Yield the rows that are new or whose text has changed; mark the other rows as known."""
         find = "SELECT row, content FROM known WHERE key = ? AND state = 0 ORDER BY row LIMIT 1"
         mark = "UPDATE known SET state = ? WHERE key = ? AND state = 0 AND row = ?"
         for row in rows:
@@ -140,7 +140,7 @@ class KnownRows:
 
 @dataclass(frozen=True, kw_only=True)
 class _Piece:
-    """A finished shard, and which of its rows the next generation keeps: ``stays``, bool [n]."""
+    """A finished shard, and which of its rows the next generation keeps (``stays``, bool [n])."""
 
     folder: Path
     record: ShardRecord
@@ -152,7 +152,7 @@ class _Piece:
 
 
 def is_finished(folder: Path) -> bool:
-    """Return whether a folder holds a whole store."""
+    """Return whether a folder holds a finished store."""
     return (folder / MANIFEST_NAME).exists()
 
 
@@ -171,12 +171,12 @@ class GrowingFolder(ShardFolder):
 
     @property
     def num_rows(self) -> int:
-        """Rows of the whole store."""
+        """The number of rows of the whole store."""
         return int(self._former["rows"])
 
     @property
     def num_truncated_rows(self) -> int:
-        """Truncated rows of the whole store, among them rows that were dropped since."""
+        """The number of truncated rows of the whole store, including rows dropped since."""
         return int(self._former["truncated_rows"])
 
     def _begin(self, stack: ExitStack) -> None:
@@ -205,7 +205,7 @@ class GrowingFolder(ShardFolder):
         super()._begin(stack)
 
     def _remove_others(self) -> None:
-        """Remove what an append of another generation, or of other settings, has left."""
+        """Remove temporary files of appends of another generation or with other settings."""
         if not self._place.exists():
             return
         if {path.name for path in self._place.iterdir()} - {"delta", "next"}:
@@ -232,7 +232,7 @@ class GrowingFolder(ShardFolder):
             shutil.rmtree(self._place, ignore_errors=True)
 
     def complete(self, skipped: SkippedRows) -> None:
-        """Finish the last shard of new rows, and put the next generation in the folder's place."""
+        """Finish the last shard of new rows, and replace the folder by the next generation."""
         self._finish_shard()
         self._refuse_shorter()
         changed = self._known.outdated(missing=False)
@@ -305,7 +305,10 @@ class GrowingFolder(ShardFolder):
         return groups
 
     def _write(self, folder: Path, number: int, pieces: list[_Piece]) -> ShardRecord:
-        """Link a shard that keeps all rows, or copy the kept rows of one or several into one."""
+        """Hard-link a shard that keeps all rows.
+
+        Or copy the kept rows of several into one shard.
+        """
         names = [*shard_names(number, self._plan["options"]), rows_name(number)]
         first = pieces[0].record
         if len(pieces) == 1 and pieces[0].stays.all():
@@ -341,7 +344,7 @@ class GrowingFolder(ShardFolder):
                 )
 
     def _copy(self, piece: _Piece, store: VectorStore) -> None:
-        """Copy the rows of a former shard that the append keeps."""
+        """Copy the rows of an old shard that the append keeps into a store."""
         path = piece.folder / shard_name(piece.record.shard, self._job.shard_format)
         first_row = 0
         if path.suffix != ".npy":
@@ -358,7 +361,7 @@ class GrowingFolder(ShardFolder):
             first_row += len(block)
 
     def _link_others(self, folder: Path) -> None:
-        """Link the files in the folder that do not belong to the store, such as an index."""
+        """Hard-link the folder's files that do not belong to the store, such as an index."""
         state = read_folder(self._target)
         for path in self._target.iterdir():
             if path.name in {*state.own, *state.partial, LOCK_NAME}:
@@ -370,7 +373,7 @@ class GrowingFolder(ShardFolder):
 
     @staticmethod
     def _link(source: str | Path, target: str | Path) -> None:
-        """Give a file a second name; copy it where the file system has no links."""
+        """Hard-link a file; copy it if the file system has no hard links."""
         try:
             os.link(source, target, follow_symlinks=False)
         except FileNotFoundError:

@@ -41,7 +41,7 @@ class DatasetOptions:
     pair_column: the column of the second texts, for scores of pairs.
     keep: columns of the inputs that are written beside the results.
     append: embed the rows that are new or have changed since a folder was finished.
-    delete_missing: with ``append``, drop the rows that the inputs hold no longer.
+    delete_missing: with ``append``, drop the rows that the inputs no longer contain.
     staging: the local folder of a run whose output is an address.
     """
 
@@ -68,7 +68,7 @@ class DatasetOptions:
 class DatasetJob:
     """Inputs that exist and an output that can be written: a file, or a folder if ``sharded``.
 
-    ``address``: where the finished folder is copied.
+    ``address``: the address to which the finished folder is copied, if any.
     """
 
     inputs: Inputs
@@ -79,7 +79,7 @@ class DatasetJob:
 
     @property
     def shard_rows(self) -> int | None:
-        """The ``shard_rows`` that was given; None where all rows go into one file."""
+        """The ``shard_rows`` of the call; None: all rows go into one file."""
         return self.options.shard_rows if self.sharded else None
 
     @property

@@ -1,4 +1,4 @@
-"""The journal of a run: one line of JSON for each finished shard, synced before the next."""
+"""The journal of a run: a line of JSON per finished shard, synced to disk before the next."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class Journal:
     is detected. A last line cut short by a kill or a full disk is dropped, and its shard is made
     again. Reading changes nothing.
 
-    skipped: a list of skipped rows in the folder belongs to this run.
-    overwriting: an overwriting run began this journal; such a run resumes it instead of starting
-        again.
+    skipped: whether the list of skipped rows in the folder is this run's.
+    overwriting: whether an overwriting run began this journal; an overwriting run then resumes it
+    instead of starting again.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -75,7 +75,7 @@ class Journal:
             ) from error
 
     def _check(self, value: Any) -> None:
-        """Compare a line with its digest."""
+        """Compare a line of the journal with its digest."""
         record_value(value, "a line").object()
         if value.get(DIGEST_KEY) != digest(value, self._last):
             raise UnexpectedValueError("a line does not match the SHA-256 that it records")
@@ -89,7 +89,7 @@ class Journal:
         skipped: bool = False,
         overwriting: bool = False,
     ) -> None:
-        """Write a new journal of the plan and the finished shards, replacing any other."""
+        """Write a new journal with the plan and the finished shards, replacing any other."""
         self.plan, self.records, self.skipped, self._last = plan, list(records), skipped, ""
         self.overwriting = overwriting
         first = {"plan": plan, "overwriting": True} if overwriting else {"plan": plan}
@@ -99,7 +99,7 @@ class Journal:
         self._torn = False
 
     def go_on(self) -> None:
-        """Remove a truncated last line, so that :meth:`add` can append."""
+        """Remove an incomplete last line, so that :meth:`add` can append."""
         if self._torn:
             self._rewrite(overwriting=self.overwriting)
 
@@ -118,7 +118,10 @@ class Journal:
         self.records.append(record)
 
     def note_skipped(self) -> None:
-        """Record that the list of skipped rows is this run's, before the list is published."""
+        """Record that the list of skipped rows is this run's.
+
+        Called before the list is published.
+        """
         if not self.skipped:
             self._append({"skipped": True})
             self.skipped = True
@@ -140,6 +143,6 @@ class Journal:
         return (json.dumps(signed, ensure_ascii=True) + "\n").encode("ascii")
 
     def remove(self) -> None:
-        """Remove the file, once the manifest holds the same records."""
+        """Remove the journal, once the manifest has the same records."""
         self.path.unlink(missing_ok=True)
         sync_directory(self._folder)

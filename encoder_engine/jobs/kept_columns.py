@@ -1,4 +1,4 @@
-"""Columns of the inputs that a store holds beside its results."""
+"""Columns of the inputs that a store keeps beside its results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["KeptColumns"]
 
 
 class KeptColumns:
-    """Makes arrays of kept values, of one type for each column: that of its first row.
+    """Makes arrays of kept values, with one type per column: the type of its first row.
 
     A null in the first row makes a column of texts. Values that are not texts are written to such a
     column as JSON.
@@ -28,7 +28,7 @@ class KeptColumns:
         self._types = dict(types or {})
 
     def arrays(self, rows: Sequence[tuple[object, ...]], first_row: int) -> dict[str, Any]:
-        """Return the columns of some rows; raise :class:`ReadError` for a value of another type."""
+        """Return the kept columns of rows; raise :class:`ReadError` for a value of another type."""
         columns = zip(*rows, strict=True)
         return {
             name: self._array(name, list(values), first_row)

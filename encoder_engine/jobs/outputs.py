@@ -1,4 +1,4 @@
-"""Outputs of a run: one file of vectors, or a folder of shards with a manifest."""
+"""The outputs of a run: one file of vectors, or a folder of shards with a manifest."""
 
 from __future__ import annotations
 
@@ -28,11 +28,14 @@ class Output(Protocol):
 
     @property
     def shard_rows(self) -> int | None:
-        """Rows of every shard but the last; None where shards differ, or there are no shards."""
+        """The number of rows of every shard but the last.
+
+        None: it varies, or there are no shards.
+        """
 
     @property
     def recorded_rows(self) -> list[int]:
-        """Rows of each shard of earlier runs; empty where ``shard_rows`` is fixed."""
+        """The number of rows of each shard of earlier runs; [] if ``shard_rows`` is fixed."""
 
     @property
     def skipped_path(self) -> Path:
@@ -40,11 +43,11 @@ class Output(Protocol):
 
     @property
     def num_kept_rows(self) -> int:
-        """Rows that stay if the run is stopped now."""
+        """The number of rows that are kept if the run is stopped now."""
 
     @property
     def num_truncated_rows(self) -> int | None:
-        """Truncated rows of the whole output; None where the run's own count has them all."""
+        """The number of truncated rows of the output; None: the run's own count is complete."""
 
     def select(self, rows: Iterator[Row]) -> Iterator[Row]:
         """Return the rows to embed."""
@@ -80,7 +83,7 @@ class SkippedRows:
         self._file: PendingFile | None = None
 
     def __call__(self, error: RowError) -> None:
-        """List a bad row."""
+        """Add a bad row to the list."""
         line = {"file": error.file, "number": error.number}
         entry = json.dumps({**line, "reason": error.reason[:_MOST_REASON_CHARACTERS]})
         if self._file is None:
@@ -90,7 +93,7 @@ class SkippedRows:
         self.num_rows += 1
 
     def publish(self) -> None:
-        """Publish the list, or remove an earlier run's list where no row was skipped."""
+        """Publish the list; if no row was skipped, remove an earlier run's list."""
         with writing(self._path):
             if self._file is None:
                 self._path.unlink(missing_ok=True)
@@ -98,7 +101,7 @@ class SkippedRows:
                 self._file.publish()
 
     def discard(self) -> None:
-        """Remove what was written and not published."""
+        """Remove the unpublished list."""
         if self._file is not None:
             self._file.discard()
 
@@ -123,15 +126,15 @@ class SingleFile:
 
     @property
     def recorded_rows(self) -> list[int]:
-        """Empty: one file has no earlier shards."""
+        """Return []: a single file has no earlier shards."""
         return []
 
     def select(self, rows: Iterator[Row]) -> Iterator[Row]:
-        """Return the rows to embed: all."""
+        """Return the rows to embed: all rows."""
         return rows
 
     def done(self, shard: int) -> bool:
-        """Return False: one file is finished only at the end."""
+        """Return False: a single file is finished only at the end."""
         return shard < 0
 
     def add(self, window: TextWindow, embedded: EmbeddedWindow | None) -> None:

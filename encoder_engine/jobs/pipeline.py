@@ -1,4 +1,4 @@
-"""Overlap of a run's stages: one thread prefetches inputs, another writes results."""
+"""Overlaps a run's stages: one thread prefetches inputs, another writes results."""
 
 from __future__ import annotations
 

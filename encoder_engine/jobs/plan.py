@@ -1,4 +1,4 @@
-"""The plan of a run: all values that decide its bytes; a run resumes only an equal plan."""
+"""The plan of a run: all values that decide its bytes; only a run with an equal plan resumes."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _SHOWN_DIGITS = 12
 
 
 def make_plan(kind: Kind, job: DatasetJob, resolved: Any) -> dict[str, Any]:
-    """Describe model, tokenizer, options of call and job, and versions, as values of JSON.
+    """Return model, tokenizer, options of call and job, and versions, as JSON values.
 
     The plan leaves out workers, ``on_error``, and the names of the inputs, whose rows are compared
-    by their digests. ``resolved``: as for :func:`describe_results`.
+    by their digests. ``resolved``: the options of the call, as for :func:`describe_results`.
     """
     options, found = job.options, describe_results(kind, resolved)
     return {

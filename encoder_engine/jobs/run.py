@@ -1,4 +1,4 @@
-"""Runs a job: reads rows, cuts windows, embeds and writes them in order; stages overlap."""
+"""Runs a job: reads rows in windows, embeds them and writes them in order; stages overlap."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ STAGES = ("load", "read", "tokenize", "encode", "write")
 class DatasetSummary:
     """The counts and times of a run.
 
-    rows, truncated_rows: of the whole output.
-    resumed_rows: rows of the output that earlier runs had written.
-    tokens: tokens of the rows that this run embedded.
-    padded_tokens: tokens that the same batches would have held with padding.
+    rows, truncated_rows: the numbers for the whole output.
+    resumed_rows: the number of rows that earlier runs had written.
+    tokens: the number of tokens that this run embedded.
+    padded_tokens: the number of tokens that the same batches would have had with padding.
     skipped_rows: bad rows, listed in the file ``skipped``.
     recognised: the formats of inputs whose names do not state them.
     growth: for a run that appended, the generation, and the counts of added, replaced and dropped
@@ -76,7 +76,7 @@ class DatasetSummary:
 
     @property
     def padding_saved(self) -> float:
-        """The share of a padded batch's tokens that were not computed."""
+        """The share of padding that was saved: tokens of padded batches that were not computed."""
         return 1 - self.tokens / self.padded_tokens if self.padded_tokens else 0.0
 
     def as_json(self) -> dict[str, Any]:
@@ -94,7 +94,7 @@ class DatasetSummary:
 def run_job(
     job: DatasetJob, kind: Kind, *, load_seconds: float = 0.0, watch: Watch | None = None
 ) -> DatasetSummary:
-    """Embed all rows; ``watch`` is called per window with the summary and the bytes read."""
+    """Embed all rows; ``watch``: called after each window with the summary and bytes read."""
     start = time.perf_counter()
     model, call = kind.model, _call_for(job, kind)
     options = kind.resolve(**call)
@@ -143,7 +143,7 @@ def run_job(
 
 
 def _call_for(job: DatasetJob, kind: Kind) -> dict[str, Any]:
-    """Return the options of the call: texts are documents, with the prompt of ``encode_document``.
+    """Return the call's options: texts are documents, with the prompt of ``encode_document``.
 
     Where the text of that prompt is empty, the model's default prompt applies.
     """
@@ -175,7 +175,7 @@ def kept_rows(job: DatasetJob, output: Output) -> str:
 def _ways_on(
     job: DatasetJob, output: Output, error: EncoderEngineError, *, any_done: bool
 ) -> list[str]:
-    """List advice on resuming a failed run, to add to its error."""
+    """Return advice on resuming a failed run, to add to its error message."""
     notes = []
     if isinstance(error, RowError) and job.options.on_error == "fail":
         notes.append("or leave bad rows out with on_error='skip'")

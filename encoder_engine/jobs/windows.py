@@ -1,4 +1,4 @@
-"""Cuts the rows of all inputs into shards, and the rows of a shard into windows."""
+"""Divides the rows of all inputs into shards, and the rows of a shard into windows."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ class TextWindow:
 
     @property
     def present_identifiers(self) -> list[Identifier]:
-        """The ids of the rows; empty where no column of ids was named."""
+        """The ids of the rows; [] if no id column was named."""
         return [identifier for identifier in self.identifiers if identifier is not None]
 
 
 class WindowSize:
     """The number of rows of a window: 4,096, or fewer where windows take long.
 
-    ``timed``: begins with 64 rows, doubles while a window takes less than 2 seconds, and halves,
-    down to 16 rows, after one of more than 8 seconds.
+    ``timed``: start with 64 rows, double while a window takes less than 2 seconds, and halve, down
+    to 16 rows, after a window of more than 8 seconds.
     """
 
     def __init__(self, *, timed: bool) -> None:
@@ -71,8 +71,8 @@ def shard_windows(
 ) -> Iterator[TextWindow]:
     """Cut rows into shards of ``shard_rows`` (None: one shard), and shards into windows.
 
-    ``recorded``: the number of rows of each of the first shards, where they differ. No window spans
-    two shards, so a shard's content depends on its own rows alone.
+    ``recorded``: the number of rows of each shard of earlier runs, where they differ. No window
+    spans two shards, so a shard's content depends only on its own rows.
     """
     first_row = 0
     for shard, num_rows in enumerate(chain(recorded, repeat(shard_rows))):

@@ -1,4 +1,4 @@
-"""Embeds the windows of a run in this process or in several, with bit for bit equal results."""
+"""Embeds the windows of a run in this process or in several, with equal results bit for bit."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ class WindowEmbedder(Protocol):
     def embed(
         self, windows: Iterator[TextWindow], done: Callable[[int], bool]
     ) -> Generator[tuple[TextWindow, EmbeddedWindow | None]]:
-        """Embed all windows but those of shards that are done."""
+        """Embed all windows except those of finished shards."""
 
 
 class LocalEmbedder:
     """Embeds in this process, one window at a time.
 
-    ``overlapped``: a thread tokenizes the next window meanwhile. This pays where a GPU computes; on
-    a CPU the encoder already uses all cores, and the thread would take time from it.
+    ``overlapped``: a thread tokenizes the next window at the same time. This is faster if a GPU
+    computes; on a CPU the encoder already uses all cores, and the thread would take time from it.
     """
 
     def __init__(self, kind: Kind, call: dict[str, Any], *, overlapped: bool) -> None:
@@ -52,7 +52,7 @@ class LocalEmbedder:
     def embed(
         self, windows: Iterator[TextWindow], done: Callable[[int], bool]
     ) -> Generator[tuple[TextWindow, EmbeddedWindow | None]]:
-        """Embed all windows but those of shards that are done."""
+        """Embed all windows except those of finished shards."""
         tokenized = self._tokenize(windows, done)
         with closing(ahead(tokenized) if self._overlapped else tokenized) as halves:
             for window, half in halves:
@@ -100,7 +100,7 @@ class WorkerPool:
     def embed(
         self, windows: Iterator[TextWindow], done: Callable[[int], bool]
     ) -> Generator[tuple[TextWindow, EmbeddedWindow | None]]:
-        """Embed all windows but those of shards that are done, two per worker in advance.
+        """Embed all windows except those of finished shards, two per worker in advance.
 
         An exception of ``windows`` is raised after the windows before it.
         """
@@ -175,7 +175,7 @@ def worker_devices(kind: str, num_workers: int) -> list[str]:
 class _Task:
     """The arguments of a worker that are the same for all windows of a run.
 
-    embedding: the model and options that the vectors depend on; the worker's must be equal.
+    embedding: the description of model and options; the worker's must be equal.
     """
 
     name: str
@@ -209,7 +209,7 @@ def _start_worker(devices: SimpleQueue[str]) -> None:
 
 
 def make_current(device: str) -> None:
-    """Make a worker's GPU the current one, where tensors without a device and streams belong."""
+    """Make a worker's GPU PyTorch's current device, for tensors and streams without a device."""
     if device.startswith("cuda"):
         torch_engine("a GPU").make_current(device)
 

@@ -1,6 +1,6 @@
-"""Bridge to the Triton kernels, which live in kernels/ beside this package in a checkout.
+"""Makes the Triton kernels importable as submodules of this package.
 
-An installed wheel holds the kernel packages right here, a checkout in ``<repo>/kernels``.
+In a checkout they are in ``<repo>/kernels``, in an installed wheel in this folder.
 """
 
 from pathlib import Path

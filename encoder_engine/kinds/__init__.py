@@ -1,1 +1,1 @@
-"""Kinds of results that models make of texts, such as dense vectors or scores: a file each."""
+"""Kinds of results that models compute from texts, such as dense vectors or scores: a file each."""

@@ -32,7 +32,7 @@ __all__ = ["Dense", "RoutedDense", "StaticDense"]
 
 
 class Dense(Kind):
-    """Vectors [n, D] of texts, by the pooling and the modules of a recipe."""
+    """The kind of dense vectors: [n, D], by the pooling and modules of a :class:`PoolingRecipe`."""
 
     name = "dense"
     requested: ClassVar[tuple[str, ...]] = ("input_type", "normalize", "dimensions")
@@ -44,7 +44,7 @@ class Dense(Kind):
 
     @property
     def modes(self) -> tuple[PoolingMode, ...]:
-        """The pooling modes, whose results are concatenated."""
+        """The pooling modes; their results are concatenated."""
         return self.recipe.pooling
 
     def resolve(
@@ -55,7 +55,7 @@ class Dense(Kind):
         precision: Precision = "float32",
         **common: Any,
     ) -> Options:
-        """Check the options of a call; see :class:`EncodeKeywords`."""
+        """Validate the options of a call and fill in defaults; see :class:`EncodeKeywords`."""
         recipe, options = self.recipe, self.common_options(**common)
         normalized = recipe.normalized if normalize_embeddings is None else normalize_embeddings
         # Calls of sentence-transformers may pass batch_size at this position: 1 is not True.
@@ -72,7 +72,7 @@ class Dense(Kind):
         )
 
     def _count_prompt_tokens(self, prompt: str) -> int:
-        """Count the leading tokens that pooling leaves out: the prompt's and the opening [CLS]."""
+        """Return the number of leading tokens that pooling leaves out: prompt and opening [CLS]."""
         if not prompt or self.recipe.include_prompt:
             return 0
         ids = self.tokenizer.encode(prompt)
@@ -87,7 +87,7 @@ class Dense(Kind):
         return len(ids) - int(closed)
 
     def notice(self, options: Options) -> TruncationNotice:
-        """Make the notice of truncated texts, with advice that fits the model's limit."""
+        """Return the counter of truncated texts, with advice that fits the model's limit."""
         positions, limit = self.model.engine.spec.max_length, self.model.max_seq_length
         room = "" if positions is None else f" (the model has {positions} positions)"
         may_raise = positions is None or (limit or 0) < positions
@@ -96,7 +96,7 @@ class Dense(Kind):
         return TruncationNotice(options.on_truncation, limit=limit, remedy=remedy)
 
     def wanted(self, options: Any) -> tuple[Output, ...]:
-        """Return one output: pooled vectors."""
+        """Return the engine outputs to compute: pooled vectors."""
         return (
             Pooled(
                 modes=self.recipe.pooling,
@@ -128,7 +128,7 @@ class Dense(Kind):
         return np.concatenate([self.no_vectors(options), *parts])
 
     def no_vectors(self, options: Options) -> Any:
-        """Return the result of an empty call: [0, D] of the precision's type."""
+        """Return the result of a call without texts: [0, D] of the precision's type."""
         return quantize_vectors(np.zeros((0, options.dimension), np.float32), options.precision)
 
     def stored_dimension(self, options: Options) -> int:
@@ -136,7 +136,7 @@ class Dense(Kind):
         return int(self.no_vectors(options).shape[1])
 
     def describe(self, options: Options) -> dict[str, Any]:
-        """Return the pooling modes and the layers, which a job's plan records."""
+        """Return the pooling modes and layers, which a job's plan records."""
         del options
         return {
             "pooling": list(self.recipe.pooling),
@@ -144,12 +144,12 @@ class Dense(Kind):
         }
 
     def of_request(self, request: Any) -> dict[str, Any]:
-        """Return the normalization and the dimension that a request asks for."""
+        """Return the normalization and dimension that a server's request states."""
         return {"normalize_embeddings": request.normalize, "truncate_dim": request.dimensions}
 
 
 class StaticDense(Dense):
-    """Vectors [n, D] of texts, the means of a table's rows; a text without tokens has the vector 0.
+    """The kind of static vectors: [n, D], means of a table's rows; zeros for texts without tokens.
 
     cut: the most characters of a text; None: no limit.
     rules: the library whose treatment of long texts applies, see :class:`StaticSettings`.
@@ -162,16 +162,16 @@ class StaticDense(Dense):
         self._rules, self._cut = rules, cut
 
     def needs_tokens(self, options: Options) -> bool:
-        """Return False: a text without tokens has the vector 0."""
+        """Return False: a text without tokens gets a vector of zeros."""
         del options
         return False
 
     def notice(self, options: Options) -> TruncationNotice:
-        """Make the notice of a call."""
+        """Return the counter of truncated texts for a call."""
         return TruncationNotice(options.on_truncation, limit=self.model.max_seq_length)
 
     def tokenize(self, rows: list[str], options: Options) -> WindowRows:
-        """Tokenize texts without special tokens, after they are cut."""
+        """Truncate texts to ``cut`` characters, and tokenize them without special tokens."""
         texts = [options.prompt + text for text in rows] if options.prompt else rows
         long: list[int] = []
         if self._cut is not None:
@@ -191,7 +191,7 @@ class StaticDense(Dense):
         return EncodedRows(ids=encoding.ids, cu_seqlens=encoding.cu_seqlens, truncated=truncated)
 
     def vectors(self, batches: Batches, options: Options) -> Vectors:
-        """Return vectors [n, D], float32, which are finite, since the table's numbers are."""
+        """Return vectors [n, D], float32; they are finite, because the table is."""
         rows = batches.rows
         # A window is one batch, without padding.
         batches.num_padded_tokens = len(rows.ids)
@@ -204,9 +204,9 @@ class StaticDense(Dense):
 
 
 class RoutedDense(Dense):
-    """Vectors [n, D] of queries by one model, and of documents by another.
+    """The kind of dense vectors, [n, D], where queries and documents have different models.
 
-    queries: the kind that computes queries. route: the default of a call.
+    queries: the kind that computes queries. route: the default route of a call.
     """
 
     takes_ids = False
@@ -218,7 +218,7 @@ class RoutedDense(Dense):
         self._route = route
 
     def resolve(self, *, route: Route | None = None, **common: Any) -> Options:
-        """Check the options of a call."""
+        """Validate the options of a call and fill in defaults."""
         check_route(route)
         route = route or self._route
         return replace(self._routes[route].resolve(**common), route=route)
@@ -231,7 +231,7 @@ class RoutedDense(Dense):
         return self._of(options).limit(options)
 
     def notice(self, options: Options) -> TruncationNotice:
-        """Make the notice of a call."""
+        """Return the counter of truncated texts for a call."""
         return self._of(options).notice(options)
 
     def tokenize_window(
@@ -250,7 +250,7 @@ class RoutedDense(Dense):
         return self._of(options).compute_window(window, options, advance)
 
     def describe(self, options: Options) -> dict[str, Any]:
-        """Return the pooling, the default route and the queries' model, for a job's plan."""
+        """Return pooling, default route and the queries' model, which a job's plan records."""
         # A first vector does not wait for what digests need.
         from encoder_engine.text.fingerprint import tokenizer_fingerprint
 
@@ -264,5 +264,5 @@ class RoutedDense(Dense):
         return {**super().describe(options), "default_route": self._route, "queries": facts}
 
     def of_request(self, request: Any) -> dict[str, Any]:
-        """Return the normalization, the dimension and the route that a request asks for."""
+        """Return the normalization, dimension and route that a server's request states."""
         return {**super().of_request(request), "route": route_of(request)}

@@ -57,13 +57,13 @@ class HybridVectors:
 
 @dataclass(frozen=True, kw_only=True)
 class HybridOptions(Options):
-    """Options of several outputs; ``outputs``: those that are computed, in the order of OUTPUTS."""
+    """The options of a call; ``outputs``: the outputs to compute, in the order of OUTPUTS."""
 
     outputs: tuple[HybridOutput, ...] = OUTPUTS
 
 
 class Hybrid(Dense):
-    """Dense, sparse and token vectors of texts; ``outputs``: those that a call gets by default.
+    """The kind of dense, sparse and token vectors; ``outputs``: those computed by default.
 
     weigh, project: the modules after the encoder for sparse vectors and for vectors of tokens.
     special: ids of tokens without a weight.
@@ -90,7 +90,7 @@ class Hybrid(Dense):
     def resolve(
         self, *, outputs: Sequence[HybridOutput] | None = None, **keywords: Any
     ) -> HybridOptions:
-        """Check the options of a call; ``outputs`` None: the default ones of this kind."""
+        """Validate the options of a call; ``outputs`` None: the default outputs of this kind."""
         chosen = self._outputs if outputs is None else outputs
         unknown = [name for name in chosen if name not in OUTPUTS]
         if unknown or isinstance(chosen, str) or not chosen:
@@ -99,7 +99,7 @@ class Hybrid(Dense):
         return HybridOptions(**vars(super().resolve(**keywords)), outputs=ordered)
 
     def wanted(self, options: Any) -> tuple[Output, ...]:
-        """Return the outputs that the engine computes in one pass."""
+        """Return the engine outputs to compute in one pass."""
         return tuple(
             super(Hybrid, self).wanted(options)[0]
             if name == "dense"
@@ -137,7 +137,7 @@ class Hybrid(Dense):
         )
 
     def _greatest(self, weights: TokenVectors) -> SparseVectors:
-        """Return the distinct tokens of each text with their greatest weights, if above 0."""
+        """Return each text's distinct tokens with their greatest weights, if above 0."""
         found = []
         for start, stop in zip(weights.cu_seqlens[:-1], weights.cu_seqlens[1:], strict=True):
             ids, values = weights.ids[start:stop], weights.vectors[start:stop, 0]
@@ -162,14 +162,14 @@ class Hybrid(Dense):
         )
 
     def each(self, results: HybridVectors) -> Any:
-        """Return the sparse vector of each row, or its token vectors: one of them was computed."""
+        """Return each row's sparse vector, or its token vectors: only one was computed."""
         if results.sparse is not None:
             return [results.sparse.row(row) for row in range(len(results.sparse))]
         assert results.tokens is not None
         return [results.tokens[row] for row in range(len(results.tokens))]
 
     def of_request(self, request: Any) -> dict[str, Any]:
-        """Return no keywords: a request has no options of these outputs."""
+        """Return no keywords: a server's request has no options for these outputs."""
         del request
         return {}
 

@@ -4,9 +4,9 @@ How it works: a stream of rows is cut into windows of 4,096 rows or 16 million c
 memory is constant. The rows of a window are tokenized by all threads; this needs no device, so a
 thread can do it for the next window while a GPU computes. They are grouped by length into batches
 of at most ``batch_tokens`` tokens (``engine/batches.py``), which the engine computes without
-padding. A kind says what the engine is to compute and what results are made of it, in the order of
-the rows. Where a batch exceeds the device's memory, the token limit drops to half of that batch
-and the rows that are left are grouped anew; the limit stays for later calls.
+padding. A kind states which outputs the engine computes, and makes results of these, in the order
+of the rows. If a batch exceeds the device's memory, the token limit drops to half of that batch and
+the remaining rows are grouped again; later calls keep the limit.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ __all__ = ["Batches", "Kind", "refuse_non_finite"]
 
 
 class Kind(ABC):
-    """A kind of results that a model makes of rows: texts, or pairs of texts.
+    """A kind of results that a model computes from rows: texts, or text pairs.
 
-    model: a :class:`Model`, with the attributes that a kind reads beside those of all models.
+    model: a :class:`Model`, which may need further attributes for some kinds.
     name: the name of the kind in stores and on the command line.
-    row_name: the word for a row in messages.
-    requested: the options of a server's request that the kind reads, beside the prompt's name.
-    noun: the words for the results in messages.
-    takes_ids: a server's client may send token ids instead of texts.
-    has_routes: queries and documents are computed in two ways, as the option ``route`` says.
+    row_name: the word for a row in messages, such as ``text``.
+    requested: the options of a server's request that the kind supports, besides the prompt's name.
+    noun: the words for the results in messages, such as ``vectors``.
+    takes_ids: whether a server's client may send token ids instead of texts.
+    has_routes: whether the option ``route`` distinguishes queries from documents.
     """
 
     name: ClassVar[str]
@@ -77,32 +77,32 @@ class Kind(ABC):
 
     @abstractmethod
     def resolve(self, **keywords: Any) -> Options:
-        """Check the options of a call and fill in the model's settings for those not given.
+        """Validate the options of a call, and fill in the model's settings for those not given.
 
         Raises :class:`InputError` for an invalid value.
         """
 
     @abstractmethod
     def wanted(self, options: Any) -> tuple[Output, ...]:
-        """Return the outputs that the engine computes of a batch."""
+        """Return the outputs that the engine shall compute for each batch."""
 
     @abstractmethod
     def finish(self, window: TokenizedWindow, batches: Batches, options: Any) -> Any:
-        """Return the results of a window, in the order of its rows."""
+        """Compute the results of a window from the engine's outputs, in the order of its rows."""
 
     @abstractmethod
     def join(self, parts: list[Any], options: Any) -> Any:
-        """Join the results of all windows, of which there may be none."""
+        """Join the results of all windows; the list of windows may be empty."""
 
     def tokenize(self, rows: list[Any], options: Any) -> WindowRows:
-        """Tokenize rows: texts, each after the prompt."""
+        """Tokenize rows; a text is tokenized together with the prompt before it."""
         texts = [options.prompt + text for text in rows] if options.prompt else rows
         return self.tokenizer.encode_batch(
             texts, max_length=self.limit(options), num_threads=self.model.engine.num_threads
         )
 
     def rows(self, encoding: WindowRows, options: Any) -> TokenRows:
-        """Return the rows that the engine computes for tokenized rows."""
+        """Return the token rows that the engine computes, given the tokenized rows."""
         del options
         return TokenRows.of(encoding)
 
@@ -113,31 +113,31 @@ class Kind(ABC):
         return limit
 
     def needs_tokens(self, options: Any) -> bool:
-        """Return whether a row without a token has no result, and is refused."""
+        """Return whether a row needs a token to have a result; rows without one are refused."""
         del options
         return True
 
     def notice(self, options: Any) -> TruncationNotice:
-        """Make the notice that counts a call's truncated rows."""
+        """Return the object that counts and reports a call's truncated rows."""
         return TruncationNotice(
             options.on_truncation, limit=self.limit(options), row_name=self.row_name
         )
 
     def stored_dimension(self, options: Any) -> int:
-        """Return the length of a stored vector: of a row, or of each token of a row."""
+        """Return the number of features of a stored vector, of a row or of each token."""
         return cast("int", options.dimension)
 
     def describe(self, options: Any) -> dict[str, Any]:
-        """Return what decides the results beside the engine, as values of JSON for a job's plan."""
+        """Return what decides the results besides the engine, as JSON values for a job's plan."""
         del options
         return {"pooling": [], "layers": []}
 
     def each(self, results: Any) -> Any:
-        """Return the result of each row: an array [n, D], or a list."""
+        """Return the results row by row: an array [n, D], or a list."""
         return results
 
     def characters(self, row: Any) -> int:
-        """Count the characters of a row."""
+        """Return the number of characters of a row."""
         return len(row)
 
     def of_request(self, request: Any) -> dict[str, Any]:
@@ -156,7 +156,7 @@ class Kind(ABC):
         batch_size: int | None = None,
         on_truncation: OnTruncation = "ignore",
     ) -> dict[str, Any]:
-        """Check the options that all kinds have, and fill in the model's settings."""
+        """Validate the options that all kinds share, and fill in the model's settings."""
         model = self.model
         resolved = resolve_prompt(prompt, prompt_name, model.prompts, model.default_prompt_name)
         check_on_truncation(on_truncation)
@@ -173,7 +173,7 @@ class Kind(ABC):
 
     @property
     def default_batch_tokens(self) -> int:
-        """The most tokens of a batch where a call does not say."""
+        """The most tokens of a batch, for calls that do not set it."""
         tokens: int = self.model.engine.batch_tokens
         return tokens
 
@@ -182,7 +182,7 @@ class Kind(ABC):
     ) -> Any:
         """Compute the results of a stream of rows, and warn of truncated rows.
 
-        count: the number of rows, if known. shown: draws a progress bar on standard error, if that
+        count: the number of rows, if known. shown: draw a progress bar on standard error, if that
         is a terminal.
         """
         notice = self.notice(options)
@@ -199,7 +199,10 @@ class Kind(ABC):
         notice: TruncationNotice | None = None,
         advance: Callable[[int], None] = lambda _done: None,
     ) -> Iterator[EmbeddedWindow]:
-        """Compute a stream of rows, one window in memory at a time."""
+        """Compute a stream of rows, with one window in memory at a time.
+
+        ``notice``: counts truncated rows; ``advance``: called with the number of finished rows.
+        """
         notice, first_row = notice or self.notice(options), 0
         for window in windows(rows, self.characters):
             tokenized = self.tokenize_window(window, first_row, options, notice)
@@ -209,7 +212,7 @@ class Kind(ABC):
     def tokenize_window(
         self, rows: list[Any], first_row: int, options: Any, notice: TruncationNotice | None = None
     ) -> TokenizedWindow:
-        """Tokenize a window of a stream, and count its truncated rows; needs no device.
+        """Tokenize a window of a stream, and count its truncated rows; no device is needed.
 
         Raises :class:`TextError` for a value that is not a text, and :class:`InputError` for a text
         all of whose tokens are left out of the pooling. Both name the row in the stream.
@@ -255,7 +258,7 @@ class Kind(ABC):
         options: Any,
         advance: Callable[[int], None] = lambda _done: None,
     ) -> EmbeddedWindow:
-        """Compute the results of a tokenized window; ``advance`` is called with finished rows.
+        """Compute the results of a tokenized window; ``advance`` is called with numbers of rows.
 
         Raises :class:`NonFiniteVectorError` and :class:`DeviceMemoryError`.
         """
@@ -274,7 +277,7 @@ class Kind(ABC):
         )
 
     def reload(self) -> Callable[[str, int], Kind] | None:
-        """Return a function that loads the model in another process and returns this kind of it."""
+        """Return a function that loads the model in another process and returns its kind."""
         reload = self.model.reload()
         return None if reload is None else partial(_kind_of, reload, self.name)
 
@@ -282,10 +285,10 @@ class Kind(ABC):
 class Batches:
     """The batches of token rows; iterating computes them, in any order.
 
-    Yields the indices of a batch's rows, and the arrays of :meth:`Kind.wanted`.
+    Iteration yields the indices of a batch's rows, and the output arrays of :meth:`Kind.wanted`.
 
-    numbers: the number of each row in the stream, for messages.
-    num_padded_tokens: tokens that the computed batches would have held with padding.
+    numbers: the index of each row in the stream, for messages.
+    num_padded_tokens: the number of tokens that the computed batches would have had with padding.
     """
 
     def __init__(
@@ -335,7 +338,7 @@ def refuse_non_finite(
 ) -> None:
     """Raise :class:`NonFiniteVectorError` unless the results of all rows are finite.
 
-    is_finite: bool [n], or [n, ...]. numbers: the number of each row in its stream.
+    is_finite: bool [n], or [n, ...]. numbers: the index of each row in its stream.
     """
     if is_finite.all():
         return

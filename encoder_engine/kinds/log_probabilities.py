@@ -1,8 +1,8 @@
 """Log-probabilities of the tokens of texts by a causal language model.
 
-How it works: a token's probability is given the tokens before it. The first token of a row has none
-before it and is not counted; where the tokenizer puts a special token first, that is the special
-token. The tokens of a context are not counted either.
+How it works: a token's probability is conditioned on the tokens before it. The first token of a row
+has none before it and is not counted; if the tokenizer puts a special token first, the special
+token is not counted. The tokens of a context are not counted either.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["LogProbabilities"]
 
 
 class LogProbabilities(Kind):
-    """The log-probability of each counted token of texts, float32 [n] of each text.
+    """The kind of log-probabilities: for each text float32 [n], one per counted token.
 
     The prompt is the context, whose tokens are not counted.
     """
@@ -37,7 +37,7 @@ class LogProbabilities(Kind):
     noun = "log-probabilities"
 
     def resolve(self, *, context: str | None = None, **common: Any) -> Options:
-        """Check the options of a call."""
+        """Validate the options of a call and fill in defaults."""
         if context is not None and not isinstance(context, str):
             raise InputError(f"context must be a str, got {type(context).__name__}")
         return Options(**self.common_options(prompt=context or "", **common), dimension=1)
@@ -57,7 +57,7 @@ class LogProbabilities(Kind):
         )
 
     def wanted(self, options: Options) -> tuple[Wanted, ...]:
-        """Return one output: log-probabilities."""
+        """Return the engine outputs to compute: log-probabilities."""
         del options
         return (Wanted(),)
 
@@ -80,7 +80,7 @@ class LogProbabilities(Kind):
 
 
 def _counted(encoding: Encoding, rows: TokenRows, context_length: int) -> np.ndarray[Any, Any]:
-    """Return whether each token is counted: all but a row's first and those of the context alone.
+    """Return whether each token is counted: not a row's first token, nor the context's.
 
     A token that the tokenizer puts at the end is counted, with a context or without.
     """

@@ -25,7 +25,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class LongTexts(Dense):
-    """Vectors [n, D] of texts without truncation; see :meth:`Embedder.encode_long`."""
+    """The kind of vectors [n, D] of texts without truncation; see :meth:`Embedder.encode_long`."""
 
     def __init__(
         self, model: Any, recipe: PoolingRecipe, *, overlap: int | None, chunk_pooling: ChunkPooling
@@ -39,7 +39,7 @@ class LongTexts(Dense):
         self._overlap, self._pooling = overlap, chunk_pooling
 
     def resolve(self, **keywords: Any) -> Options:
-        """Check the options of a call, and the overlap of chunks that begin with its prompt."""
+        """Validate the options of a call, and the overlap of chunks."""
         options, limit = super().resolve(**keywords), self.model.max_seq_length
         special, prompt = self._added_tokens(options)
         _check_overlap(self._overlap, None if limit is None else limit - special - prompt)
@@ -50,7 +50,7 @@ class LongTexts(Dense):
         del options
 
     def finish(self, window: TokenizedWindow, batches: Batches, options: Options) -> Array:
-        """Return the vectors of a window, whose texts are cut into chunks."""
+        """Cut the texts of a window into chunks, and return the texts' vectors."""
         encoding: Any = window.encoding
         special, prompt = self._added_tokens(options)
         rows, owners = chunk_rows(
@@ -71,7 +71,7 @@ class LongTexts(Dense):
         return quantize_vectors(pooled, options.precision)
 
     def _added_tokens(self, options: Options) -> tuple[int, int]:
-        """Count the special tokens of a text, and the tokens of the prompt."""
+        """Return the number of special tokens of a text, and of tokens of the prompt."""
         tokenizer = self.tokenizer
         special = len(tokenizer.encode(""))
         return special, len(tokenizer.encode(options.prompt)) - special if options.prompt else 0
@@ -85,7 +85,7 @@ def chunk_rows(
     overlap: int | None,
     prompt: int,
 ) -> tuple[TokenRows, IntArray]:
-    """Cut rows longer than ``limit`` into chunks; return the chunks and the row of each.
+    """Cut rows longer than ``limit`` into chunks; return the chunks and each chunk's row.
 
     Every chunk has the special tokens and the leading ``prompt`` tokens of its row. ``overlap``:
     tokens that neighbouring chunks share; None: an eighth of a chunk.
@@ -141,7 +141,7 @@ def _chunks(
 def _pool(
     vectors: Array, owners: IntArray, lengths: IntArray, count: int, pooling: ChunkPooling
 ) -> Array:
-    """Pool the chunk vectors of each text; the vector of a single chunk is left unchanged."""
+    """Pool the chunk vectors of each text; a text with a single chunk keeps the chunk's vector."""
     firsts = np.searchsorted(owners, np.arange(count))
     if pooling == "max":
         return np.asarray(np.maximum.reduceat(vectors, firsts, axis=0))

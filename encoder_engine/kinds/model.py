@@ -1,4 +1,4 @@
-"""The base of models: a tokenizer, an engine, and the kinds of results that they make of texts."""
+"""The base of models: a tokenizer, an engine, and the kinds of results that they compute."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Loading:
     """The arguments that a model was loaded with; another process loads the same model with them.
 
     path: the path as it was given.
-    options: the keywords of ``from_pretrained`` but the device and the threads.
-    place: the absolute path, which holds in every working directory.
+    options: the keywords of ``from_pretrained`` except device and threads.
+    place: the absolute path, valid in every working directory.
     """
 
     path: str
@@ -44,15 +44,14 @@ class Loading:
 
 
 class Model(metaclass=ABCMeta):
-    """A tokenizer and an engine, the settings of a directory, and where they were loaded from.
+    """A tokenizer, an engine, the settings of a directory, and the arguments of its loading.
 
     engine: an :class:`Engine`.
-    max_seq_length: tokens kept of a row, special tokens included; None: no limit.
-    loading: None where the model was made in memory.
-    pickle_by: what a pickle holds. ``"weights"``: the weights. ``"path"``: the path, the options of
-        loading and a digest of what decides results. Unpickling then loads the files, on a GPU if
-        the model was on one and there is one, and raises :class:`ChecksumError` where the files
-        hold another model by then.
+    max_seq_length: the most tokens of a row, special tokens included; None: no limit.
+    loading: the arguments of loading; None: the model was made in memory.
+    pickle_by: the content of a pickle. ``"weights"``: the weights. ``"path"``: the path, the
+    options of loading and a digest of the model. Unpickling then loads the files, on a GPU if the
+    model was on one and there is one, and raises :class:`ChecksumError` if the files have changed.
     """
 
     engine: Any
@@ -69,7 +68,7 @@ class Model(metaclass=ABCMeta):
 
     @property
     def default_prompt_name(self) -> str | None:
-        """The prompt of a call that names none."""
+        """The name of the prompt for calls that name none."""
         return None
 
     @abstractmethod
@@ -82,12 +81,12 @@ class Model(metaclass=ABCMeta):
 
     @property
     def kind(self) -> Kind:
-        """The model's own kind of results."""
+        """The model's main kind of results."""
         return next(iter(self.kinds().values()))
 
     @property
     def device(self) -> str:
-        """The device that computes, as PyTorch writes it."""
+        """The device that computes, in PyTorch's notation."""
         return str(self.engine.device)
 
     @property
@@ -101,17 +100,17 @@ class Model(metaclass=ABCMeta):
         return self.path or "memory"
 
     def loaded_from(self, directory: Path, request: EngineRequest, **options: Any) -> Self:
-        """Record the arguments of a loading, and return the model."""
+        """Record the arguments of loading in the model, and return the model."""
         stated = {**request.options(self.engine.name), **options, **hub_of_base()}
         self.loading = Loading(path=str(directory), options=stated)
         return self
 
     def changed_options(self) -> dict[str, Any]:
-        """Return options of ``from_pretrained`` whose values may have changed since the loading."""
+        """Return the options of ``from_pretrained`` that may have changed since loading."""
         return {}
 
     def truncating(self, side: Literal["left", "right"]) -> Self:
-        """Return a copy of the model, with the same weights, that cuts this end of long texts."""
+        """Return a copy of the model, with the same weights, that truncates texts at this side."""
         found = copy(self)
         found.tokenizer = Tokenizer(replace(self.tokenizer.spec, truncation_side=side))
         return found
@@ -126,9 +125,10 @@ class Model(metaclass=ABCMeta):
         return load(loading.place, device, num_threads=num_threads, **options)
 
     def reload(self) -> Callable[..., Any] | None:
-        """Return a function, to be pickled, that loads the same model in another process.
+        """Return a picklable function that loads the same model in another process.
 
-        Its arguments are a device and a number of threads. None: the model was made in memory.
+        The function's arguments are a device and a number of threads. None: the model was made in
+        memory.
         """
         if self.loading is None:
             return None
@@ -147,7 +147,7 @@ class Model(metaclass=ABCMeta):
 
 
 def _digest(model: Model) -> str:
-    """Return a digest of weights, tokenizer, settings and prompts."""
+    """Return a digest of a model's weights, tokenizer, settings and prompts."""
     # Imported here, so that a first vector does not wait for it.
     from encoder_engine.kinds.plan import describe_results
 

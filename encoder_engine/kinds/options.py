@@ -1,4 +1,4 @@
-"""Options of a call, resolved before the first row is read, and the checks that kinds share."""
+"""The options of a call, validated before the first row is read, and shared validations."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ _DOCUMENT_NAMES = ("document", "passage", "corpus")
 
 
 class CallKeywords(TypedDict, total=False):
-    """The keywords of every call that decide the results and their speed.
+    """The keywords of every call that affect the results or their speed.
 
-    prompt: a text that is put before every text.
+    prompt: a string that is put before every text.
     prompt_name: instead of ``prompt``, the name of one of the directory's prompts.
     batch_tokens: the most tokens of a batch.
-    batch_size: the most texts of a batch, as sentence-transformers counts; None: no limit.
+    batch_size: the most texts of a batch, as in sentence-transformers; None: no limit.
     """
 
     prompt: str | None
@@ -57,7 +57,7 @@ class EncodeKeywords(CallKeywords, total=False):
 
     normalize_embeddings: True scales vectors to length 1, False leaves them as pooled; None: the
         directory's setting.
-    truncate_dim: keeps the leading features; normalized vectors are normalized after the cut.
+    truncate_dim: the number of leading features to keep; vectors are normalized afterwards.
     precision: see :func:`quantize_vectors`.
 
     Others: see :class:`CallKeywords`.
@@ -77,9 +77,9 @@ class Options:
     batch_size: the most texts of a batch; None: no limit.
     on_truncation: for texts that are truncated, ``"warn"`` issues one :class:`TruncationWarning`,
         ``"ignore"`` none, ``"error"`` raises :class:`SequenceLengthError`.
-    dimension: features of a vector, entries of the vocabulary, or scores of a pair.
-    num_prompt_tokens: leading tokens that the pooling leaves out.
-    normalized: vectors have Euclidean length 1.
+    dimension: the number of features of a vector, of entries of the vocabulary, or of scores.
+    num_prompt_tokens: the number of leading tokens that pooling leaves out.
+    normalized: whether vectors are scaled to Euclidean length 1.
     route: whether texts are queries or documents, for a model that treats them differently; None:
         documents, with the model's own limit of tokens.
     """
@@ -95,7 +95,7 @@ class Options:
     route: Route | None = None
 
     def describe(self) -> dict[str, Any]:
-        """Return what decides the results, as values of JSON: the plan of a job records it."""
+        """Return the options that decide the results, as JSON values for a job's plan."""
         return {
             "prompt": self.prompt,
             "num_prompt_tokens": self.num_prompt_tokens,
@@ -109,7 +109,10 @@ class Options:
 def resolve_prompt(
     prompt: str | None, prompt_name: str | None, prompts: Mapping[str, str], default: str | None
 ) -> str:
-    """Choose the text put before every text. Raises :class:`InputError` for an unknown name."""
+    """Return the prompt that is put before every text.
+
+    Raises :class:`InputError` for a bad name.
+    """
     if prompt is not None:
         if prompt_name is not None:
             raise InputError(
@@ -131,7 +134,7 @@ def resolve_prompt(
 
 
 def resolve_dimension(truncate_dim: int | None, stated: int | None, full: int) -> int:
-    """Choose how many leading features to keep: the call's, else the directory's, else all."""
+    """Return the number of features to keep: the call's, else the directory's, else all."""
     wanted = stated if truncate_dim is None else truncate_dim
     if wanted is None:
         return full
@@ -154,7 +157,7 @@ def check_route(route: object) -> None:
 
 
 def route_of(request: Any) -> Route | None:
-    """Return what a server's request says its texts are, by ``input_type`` or a prompt's name."""
+    """Return whether a server's request has queries or documents: by ``input_type`` or prompt."""
     named: Route | None = request.input_type
     if named is None and request.prompt_name in ("query", "document"):
         named = request.prompt_name
@@ -168,15 +171,15 @@ def check_on_truncation(choice: str) -> None:
 
 
 def query_prompt(prompts: Mapping[str, str]) -> str | None:
-    """Return the name of the prompt of queries; None: no prompt is named so."""
+    """Return the name of the prompt for queries, or None."""
     return "query" if "query" in prompts else None
 
 
 def document_prompt(prompts: Mapping[str, str]) -> str | None:
-    """Return the name of the prompt of documents; None: no prompt is named so.
+    """Return the name of the prompt for documents, or None.
 
-    As in sentence-transformers, ``document`` is in every directory's prompts, as an empty text
-    unless the directory states it.
+    As in sentence-transformers, every directory has a prompt ``document``, which is empty unless
+    the directory states it.
     """
     return next((name for name in _DOCUMENT_NAMES if name in prompts), None)
 

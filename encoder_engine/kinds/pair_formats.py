@@ -1,7 +1,7 @@
-"""Formats pairs of a query and a document for a causal reranker: rows of tokens.
+"""Formats pairs of a query and a document as token rows for a causal reranker.
 
-A reranker answers after the last token. Where a pair is too long, the end of the pair is cut, and
-the template's words after it stay.
+A reranker answers after the last token. If a pair is too long, the end of the pair is truncated,
+but the template's text after the pair is kept.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ __all__ = ["ChatFormat", "PairFormat", "PairTemplate", "PlainFormat", "TemplateF
 
 @dataclass(frozen=True, kw_only=True)
 class PairTemplate:
-    """The words around a pair; the defaults are those that Qwen3-Reranker was published with.
+    """The text around a pair; the defaults are those of Qwen3-Reranker.
 
-    prefix, suffix: the words before and after the body; truncation never cuts them.
-    body: has ``{instruction}``, ``{query}`` and ``{document}``; a body too long loses its end.
+    prefix, suffix: the text before and after the body, never truncated.
+    body: a format string with ``{instruction}``, ``{query}`` and ``{document}``; too long bodies
+    are truncated.
     instruction: the default instruction.
-    positive, negative: the answers, one token each; negative None: the score is the positive's
-        logit alone.
+    positive, negative: the answers, one token each; negative None: the score is the logit of
+    ``positive``.
     """
 
     prefix: str = (
@@ -49,10 +50,10 @@ class PairTemplate:
 
 
 class PairFormat(ABC):
-    """A way to write pairs of texts as rows of tokens.
+    """A format of text pairs as rows of tokens.
 
-    prompt: the task in words, where neither the call nor the directory has one.
-    takes_prompt: False where a prompt would not reach the rows.
+    prompt: the default instruction, if neither the call nor the directory has one.
+    takes_prompt: False if the format has no prompt.
     """
 
     prompt: str = ""
@@ -60,7 +61,7 @@ class PairFormat(ABC):
 
     @abstractmethod
     def least_length(self, prompt: str) -> int:
-        """Return the number of tokens of a row beside those of the pair."""
+        """Return the number of tokens of a row without those of the pair."""
 
     @abstractmethod
     def rows(
@@ -70,10 +71,10 @@ class PairFormat(ABC):
 
     @abstractmethod
     def describe(self) -> dict[str, Any]:
-        """Return what decides the rows beside the tokenizer and the prompt, as values of JSON."""
+        """Return what decides the rows besides tokenizer and prompt, as JSON values."""
 
     def check_room(self, prompt: str, limit: int | None) -> None:
-        """Raise :class:`ConfigError` where a pair has no room."""
+        """Raise :class:`ConfigError` if the limit leaves no room for a pair."""
         least = self.least_length(prompt)
         if limit is not None and least >= limit:
             raise ConfigError(
@@ -83,7 +84,7 @@ class PairFormat(ABC):
 
 
 class TemplateFormat(PairFormat):
-    """Pairs in a :class:`PairTemplate`, whose prefix, body and suffix are tokenized apart.
+    """Formats pairs by a :class:`PairTemplate`; prefix, body and suffix are tokenized separately.
 
     Raises :class:`ConfigError` where the template's body lacks the query or the document.
     """
@@ -96,19 +97,19 @@ class TemplateFormat(PairFormat):
         self._around = len(self._prefix) + len(self._suffix)
 
     def answers(self) -> tuple[int, ...]:
-        """Return the ids of the answers. Raises :class:`ConfigError` unless each is one token."""
+        """Return the answers' token ids. Raises :class:`ConfigError` unless each is one token."""
         words = (self.template.positive, self.template.negative)
         return tuple(self._answer(word) for word in words if word is not None)
 
     def least_length(self, prompt: str) -> int:
-        """Count the tokens of a pair of empty texts."""
+        """Return the number of tokens of a pair of empty texts."""
         body = self.template.body.format(instruction=prompt, query="", document="")
         return self._around + len(self._ids(body))
 
     def rows(
         self, pairs: list[tuple[str, str]], prompt: str, *, max_length: int | None, num_threads: int
     ) -> EncodedRows:
-        """Return rows of prefix, body and suffix; a body that is too long is cut."""
+        """Return rows of prefix, body and suffix; a body that is too long is truncated."""
         around = self._around
         encoding = self._tokenizer.encode_batch(
             [
@@ -130,7 +131,7 @@ class TemplateFormat(PairFormat):
         )
 
     def describe(self) -> dict[str, Any]:
-        """Return the template."""
+        """Return the template's fields."""
         return asdict(self.template)
 
     def _ids(self, text: str) -> IdArray:
@@ -147,19 +148,19 @@ class TemplateFormat(PairFormat):
 
 
 class ChatFormat(PairFormat):
-    """Pairs in a directory's chat template, tokenized whole, as sentence-transformers does."""
+    """Formats pairs by a chat template, tokenized as a whole, as sentence-transformers does."""
 
     def __init__(self, tokenizer: Tokenizer, template: ChatTemplate) -> None:
         self.template, self._tokenizer = template, tokenizer
 
     def least_length(self, prompt: str) -> int:
-        """Count the tokens of a pair of empty texts."""
+        """Return the number of tokens of a pair of empty texts."""
         return len(self._row(prompt, ""))
 
     def rows(
         self, pairs: list[tuple[str, str]], prompt: str, *, max_length: int | None, num_threads: int
     ) -> EncodedRows:
-        """Return rows; where one is cut, the template's last tokens replace its end."""
+        """Return rows; in a truncated row, the template's last tokens replace the end."""
         encoding = self._tokenizer.encode_batch(
             [self.template.render(prompt, query, document) for query, document in pairs],
             add_special_tokens=False,
@@ -187,7 +188,7 @@ class ChatFormat(PairFormat):
         return self._tokenizer.encode_batch([rendered], add_special_tokens=False).ids
 
     def _suffix(self, prompt: str) -> IdArray:
-        """Return the tokens that end all rows: those that two different pairs have in common."""
+        """Return the tokens that end every row: the common ending of two different pairs."""
         first, second = self._row(prompt, "0"), self._row(prompt, "1 2 3 4")
         shorter = min(len(first), len(second))
         differ = first[len(first) - shorter :] != second[len(second) - shorter :]
@@ -197,20 +198,20 @@ class ChatFormat(PairFormat):
 
 
 class PlainFormat(PairFormat):
-    """Pairs as the tokenizer joins them, the prompt before the query."""
+    """Joins pairs by the tokenizer's pair template, with the prompt before the query."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
 
     def least_length(self, prompt: str) -> int:
-        """Count the special tokens."""
+        """Return the number of special tokens."""
         del prompt
         return len(self._tokenizer.encode_batch([""], [""]).ids)
 
     def rows(
         self, pairs: list[tuple[str, str]], prompt: str, *, max_length: int | None, num_threads: int
     ) -> EncodedRows:
-        """Return rows whose longer text is cut."""
+        """Return rows, with the longer text of a pair truncated."""
         encoding = self._tokenizer.encode_batch(
             [prompt + query for query, _ in pairs],
             [document for _, document in pairs],
@@ -224,7 +225,7 @@ class PlainFormat(PairFormat):
         )
 
     def describe(self) -> dict[str, Any]:
-        """Return no facts: the tokenizer decides the rows."""
+        """Return {}: the tokenizer alone decides the rows."""
         return {}
 
 

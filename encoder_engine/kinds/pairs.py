@@ -1,4 +1,4 @@
-"""Scores of pairs: each pair is one sequence of a cross-encoder, or a question to a causal model.
+"""Scores of text pairs: by a cross-encoder, or by the answer of a causal model.
 
 Dimensions: B pairs, C scores of a pair.
 """
@@ -52,21 +52,21 @@ class ScoreKeywords(CallKeywords, total=False):
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreOptions(Options):
-    """Options of scores; ``softmax``: the scores of a pair add up to 1."""
+    """The options of scores; ``softmax``: whether the scores of a pair add up to 1."""
 
     activation: Activation
     softmax: bool = False
 
     def describe(self) -> dict[str, Any]:
-        """Return what decides the scores."""
+        """Return the options that decide the scores, as JSON values for a job's plan."""
         return super().describe() | {"activation": self.activation}
 
 
 class Pairs(Kind):
-    """Scores [n, C] of pairs of texts.
+    """The kind of scores of text pairs, [n, C].
 
-    activation: the default of a call.
-    recipe: the pooling and the modules that make logits of an encoder without a head.
+    activation: the default activation of a call.
+    recipe: for an encoder without a head, the pooling and modules that compute logits.
     """
 
     name = "scores"
@@ -82,7 +82,7 @@ class Pairs(Kind):
         self._activation, self._recipe = activation, recipe
 
     def resolve(self, *, activation: Activation | None = None, **common: Any) -> ScoreOptions:
-        """Check the options of a call."""
+        """Validate the options of a call and fill in defaults."""
         return ScoreOptions(
             **self.common_options(**common),
             activation=self._activation if activation is None else check_activation(activation),
@@ -90,11 +90,11 @@ class Pairs(Kind):
         )
 
     def characters(self, row: Any) -> int:
-        """Count the characters of both texts."""
+        """Return the number of characters of both texts."""
         return sum(len(text) for text in row if isinstance(text, str))
 
     def tokenize(self, rows: list[Any], options: Any) -> WindowRows:
-        """Tokenize pairs, the first text after the prompt, or texts that are scored alone."""
+        """Tokenize pairs, with the prompt before the first text; also single texts."""
         if all(isinstance(row, str) for row in rows):
             return super().tokenize(rows, options)
         firsts, seconds = unzip_pairs(rows)
@@ -108,7 +108,7 @@ class Pairs(Kind):
         )
 
     def wanted(self, options: ScoreOptions) -> tuple[Pooled | Scores, ...]:
-        """Return the logits, or scores where the engine computes the activation."""
+        """Return the engine outputs to compute: logits, or scores if the engine activates them."""
         if self._recipe is not None:
             return (Pooled(modes=self._recipe.pooling),)
         # The engine's own sigmoid computes in float64.
@@ -128,7 +128,7 @@ class Pairs(Kind):
         return softmax(scores) if options.softmax else scores
 
     def activated(self, found: Vectors, options: ScoreOptions) -> Vectors:
-        """Return the scores of a batch, from what the engine has computed."""
+        """Return the scores of a batch, given the engine's output."""
         if self._recipe is None and options.activation in ("identity", "sigmoid"):
             return found
         return SCORE_FUNCTIONS[options.activation](found)
@@ -138,22 +138,22 @@ class Pairs(Kind):
         return np.concatenate([np.empty((0, options.dimension), np.float32), *parts])
 
     def describe(self, options: ScoreOptions) -> dict[str, Any]:
-        """Return the pooling, which a job's plan records; a classifier with a head has none."""
+        """Return the pooling, which a job's plan records; {} for a model with a head."""
         modes = () if self._recipe is None else self._recipe.pooling
         return {**super().describe(options), "pooling": list(modes)}
 
     def of_request(self, request: Any) -> dict[str, Any]:
-        """Return the activation: raw scores are logits."""
+        """Return the activation that a server's request states: raw scores are logits."""
         return {"activation": "identity"} if request.raw_scores else {}
 
 
 class Labels(Pairs):
-    """Scores [n, C] of the labels of texts, or of pairs of texts."""
+    """The kind of scores of labels, [n, C], of texts or text pairs."""
 
     name = "labels"
 
     def resolve(self, *, activation: Activation | None = None, **common: Any) -> ScoreOptions:
-        """Check the options of a call; the softmax is of all scores of a text."""
+        """Validate the options of a call; the softmax is over all scores of a text."""
         function = self.model.label_function
         is_softmax = function == "softmax"
         chosen = activation or ("identity" if is_softmax else function)
@@ -163,10 +163,10 @@ class Labels(Pairs):
 
 
 class CausalPairs(Pairs):
-    """Scores [n, 1] of pairs of a query and a document by the answer of a causal model.
+    """The kind of scores [n, 1] of query and document by a causal model's answer.
 
-    format: the words around a pair.
-    answers: the tokens of the positive and of the negative answer, or of the positive alone.
+    format: the format of pairs as token rows.
+    answers: the token ids of the positive and the negative answer, or only the positive's.
     """
 
     def __init__(
@@ -183,7 +183,7 @@ class CausalPairs(Pairs):
     def resolve(
         self, *, prompt: str | None = None, prompt_name: str | None = None, **keywords: Any
     ) -> ScoreOptions:
-        """Check the options of a call, whose prompt is the instruction."""
+        """Validate the options of a call, whose prompt is the instruction."""
         options = super().resolve(prompt=prompt, prompt_name=prompt_name, **keywords)
         is_given = prompt is not None or prompt_name is not None
         if is_given and options.prompt and not self._format.takes_prompt:
@@ -196,7 +196,7 @@ class CausalPairs(Pairs):
         return options
 
     def tokenize(self, rows: list[Any], options: Any) -> WindowRows:
-        """Format and tokenize pairs. Raises :class:`ConfigError` where they have no room."""
+        """Format and tokenize pairs. Raises :class:`ConfigError` if they have no room."""
         pairs = list(zip(*unzip_pairs(rows), strict=True))
         for row, pair in enumerate(pairs):
             if not all(isinstance(text, str) for text in pair):
@@ -215,12 +215,12 @@ class CausalPairs(Pairs):
         return True
 
     def wanted(self, options: ScoreOptions) -> tuple[LastLogits, ...]:  # type: ignore[override]
-        """Return the logits of the answers."""
+        """Return the engine outputs to compute: the logits of the answers."""
         del options
         return (LastLogits(token_ids=self._answers),)
 
     def activated(self, found: Vectors, options: ScoreOptions) -> Vectors:
-        """Return the log-odds of the positive answer, activated."""
+        """Return the activated log-odds of the positive answer."""
         odds_B1 = found[:, :1] - found[:, 1:] if len(self._answers) > 1 else found
         if options.activation != "sigmoid":
             return SCORE_FUNCTIONS[options.activation](odds_B1)
@@ -229,7 +229,7 @@ class CausalPairs(Pairs):
         return np.where(np.isfinite(odds_B1), shares_B1, np.nan).astype(np.float32)
 
     def describe(self, options: ScoreOptions) -> dict[str, Any]:
-        """Return the answers and the words around a pair, which a job's plan records."""
+        """Return the answers and the format of pairs, which a job's plan records."""
         return {
             **super().describe(options),
             "answers": list(self._answers),
@@ -254,7 +254,7 @@ def check_top_k(top_k: int | None) -> None:
 def order_documents(
     scores: Vectors, texts: list[str], *, top_k: int | None, return_documents: bool
 ) -> list[Ranked]:
-    """Return the documents with the best scores, equal ones in the order given."""
+    """Return the documents with the best scores; equal scores stay in the order given."""
     best = [int(row) for row in np.argsort(-scores, kind="stable")[:top_k]]
     ranked = [Ranked(corpus_id=row, score=float(scores[row])) for row in best]
     if return_documents:
@@ -264,7 +264,7 @@ def order_documents(
 
 
 def is_pair(value: Any) -> bool:
-    """Return whether a value is one pair of texts, rather than pairs."""
+    """Return whether a value is a single pair of texts, rather than several pairs."""
     paired = isinstance(value, (tuple, list)) and len(value) == 2
     return paired and isinstance(value[0], str) and isinstance(value[1], str)
 
@@ -273,7 +273,7 @@ def unzip_pairs(pairs: Iterable[object]) -> tuple[list[str], list[str]]:
     """Return the first and the second texts of pairs.
 
     Raises :class:`InputError` for an item that is no pair, with its row, and :class:`TextError`
-    where a single text stands in place of pairs.
+    if a single text is given instead of pairs.
     """
     if isinstance(pairs, str) or not isinstance(pairs, Iterable):
         raise TextError(f"pairs must be pairs of texts, got one {type(pairs).__name__}")
@@ -287,5 +287,5 @@ def unzip_pairs(pairs: Iterable[object]) -> tuple[list[str], list[str]]:
 
 
 def softmax(scores_BC: Vectors) -> Vectors:
-    """Return scores that are above 0 and add up to 1 for each pair."""
+    """Return the softmax of each pair's scores, [B, C]."""
     return SCORE_FUNCTIONS["softmax"](scores_BC)

@@ -1,4 +1,4 @@
-"""Describes all that decides the results of a model, for the plans of jobs and for digests."""
+"""Describes everything that decides a model's results, for the plans of jobs and for digests."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ __all__ = ["describe_results", "library_versions"]
 
 
 def describe_results(kind: Kind, options: Any) -> dict[str, Any]:
-    """Describe model, tokenizer, options and versions, as values of JSON: all that decides results.
+    """Return model, tokenizer, options and versions, which decide the results, as JSON values.
 
-    What changes only the speed (batches, threads) is left out. ``options``: as the kind resolved
-    them.
+    Settings that change only the speed (batches, threads) are left out. ``options``: those that the
+    kind's ``resolve`` returned.
     """
     engine = kind.model.engine
     return {
@@ -40,7 +40,7 @@ def describe_results(kind: Kind, options: Any) -> dict[str, Any]:
 
 
 def library_versions(shard_format: str = "npy") -> dict[str, str]:
-    """Return the versions of the libraries that decide the bytes of results in a format."""
+    """Return the versions of the libraries that decide the bytes of results in a file format."""
     versions = {
         "encoder-engine": str(sys.modules["encoder_engine"].__version__),
         "numpy": np.__version__,

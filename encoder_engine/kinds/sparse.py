@@ -37,15 +37,15 @@ class SparseOptions(Options):
     max_active_dims: int | None = None
 
     def describe(self) -> dict[str, Any]:
-        """Return what decides the vectors; the route does not count, since jobs embed documents."""
+        """Return the options that decide the vectors; not the route, as jobs embed documents."""
         return super().describe() | {"max_active_dims": self.max_active_dims}
 
 
 class Sparse(Kind):
-    """Sparse vectors of texts, by a masked-language model.
+    """The kind of sparse vectors of texts, by a masked-language model.
 
     query_weights: fixed weights of queries' tokens; None: the model computes queries too.
-    max_active_dims, route: the defaults of a call.
+    max_active_dims, route: the default options of a call.
     """
 
     name = "sparse"
@@ -70,13 +70,13 @@ class Sparse(Kind):
 
     @property
     def default_batch_tokens(self) -> int:
-        """The most tokens of a batch by default: their float32 logits fill 4 x ``WIDEST_BYTES``."""
+        """The most tokens of a batch by default; their float32 logits take 4 x ``WIDEST_BYTES``."""
         return max(1, 4 * WIDEST_BYTES // (4 * int(self.model.dimension)))
 
     def resolve(
         self, *, max_active_dims: int | None = None, route: Route | None = None, **common: Any
     ) -> SparseOptions:
-        """Check the options of a call."""
+        """Validate the options of a call and fill in defaults."""
         check_route(route)
         if max_active_dims is not None:
             check_positive(max_active_dims, "max_active_dims")
@@ -88,7 +88,7 @@ class Sparse(Kind):
         )
 
     def _weights(self, options: SparseOptions) -> TokenWeights | None:
-        """Return the fixed weights of tokens, if texts are queries; None: the model computes."""
+        """Return the fixed token weights if texts are queries; None: the model computes weights."""
         return self._query_weights if options.route == "query" else None
 
     def limit(self, options: SparseOptions) -> int | None:
@@ -97,18 +97,18 @@ class Sparse(Kind):
         return super().limit(options) if weights is None else weights.max_length
 
     def tokenize(self, rows: list[str], options: SparseOptions) -> WindowRows:
-        """Tokenize texts; where tokens have fixed weights, without special tokens."""
+        """Tokenize texts; without special tokens if tokens have fixed weights."""
         weights = self._weights(options)
         if weights is None:
             return super().tokenize(rows, options)
         return tokenize_weighed(weights, rows, options.prompt)
 
     def needs_tokens(self, options: SparseOptions) -> bool:
-        """Return whether the model computes the texts, which then need a token."""
+        """Return True if the model computes the texts: these then need a token."""
         return self._weights(options) is None
 
     def wanted(self, options: SparseOptions) -> tuple[VocabularyWeights, ...]:
-        """Return one output: the weights of the vocabulary."""
+        """Return the engine outputs to compute: the weights of the vocabulary."""
         del options
         return (VocabularyWeights(pooling=self._pooling, activation=self._activation),)
 
@@ -143,12 +143,12 @@ class Sparse(Kind):
         return [results.row(row) for row in range(len(results))]
 
     def of_request(self, request: Any) -> dict[str, Any]:
-        """Return the route that a request asks for."""
+        """Return the route (query or document) that a server's request states."""
         return {"route": route_of(request)}
 
 
 def tokenize_weighed(table: TokenWeights, texts: list[str], prefix: str) -> Encoding:
-    """Tokenize texts as :func:`weigh_rows` reads them, each after the prefix."""
+    """Tokenize texts after a prefix, for :func:`weigh_rows`."""
     return table.tokenizer.encode_batch(
         [prefix + text for text in texts] if prefix else texts,
         max_length=table.max_length,
@@ -157,7 +157,7 @@ def tokenize_weighed(table: TokenWeights, texts: list[str], prefix: str) -> Enco
 
 
 def weigh_rows(table: TokenWeights, rows: TokenizedRows, most: int | None) -> SparseVectors:
-    """Return the weight of each distinct token of a row."""
+    """Return a sparse vector per row: the fixed weight of each distinct token."""
     found = []
     for start, end in itertools.pairwise(rows.cu_seqlens):
         tokens = np.unique(rows.ids[start:end])
@@ -171,7 +171,7 @@ def keep_largest(
     weights_V: np.ndarray[Any, np.dtype[np.float32]],
     most: int | None,
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Return ascending indices and their weights, at most the ``most`` largest."""
+    """Return the ``most`` largest weights and their indices, by ascending index."""
     if most is not None and len(indices) > most:
         best = np.argsort(-weights_V[indices], kind="stable")[:most]
         indices = np.sort(indices[best])
@@ -179,7 +179,7 @@ def keep_largest(
 
 
 def join_rows(rows: list[tuple[Any, Any]], dimension: int) -> SparseVectors:
-    """Join pairs of indices and values to a matrix."""
+    """Make a sparse matrix of rows, each a pair of indices and values."""
     lengths = [len(indices) for indices, _ in rows]
     return SparseVectors(
         indptr=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),

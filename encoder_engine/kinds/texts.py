@@ -1,4 +1,4 @@
-"""Checks texts as they are drawn; every error names the row."""
+"""Validates texts while they are iterated; every error names the row."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from encoder_engine.strings import from_arrow
 
 @dataclass(frozen=True, kw_only=True)
 class Texts:
-    """Texts to embed, checked as they are drawn.
+    """An iterator over texts to embed, which validates each text.
 
     count: the number of texts; None for an iterable without a length.
-    single: the caller passed one ``str``.
+    single: whether the caller passed one ``str``.
     """
 
     rows: Iterator[str]
@@ -27,7 +27,7 @@ class Texts:
 def open_texts(texts: object) -> Texts:
     """Open a text, or any ordered iterable of texts: list, generator, NumPy or Arrow array of str.
 
-    Raises :class:`TextError` for a value that is not a text (with its row, while drawing) and
+    Raises :class:`TextError` for a value that is not a text (with its row, during iteration) and
     :class:`InputError` for a set, a mapping or a data frame.
     """
     texts = _array_texts(texts) if isinstance(texts, np.ndarray) else from_arrow(texts)

@@ -32,7 +32,7 @@ __all__ = ["LateInteraction", "Tokens", "collect_states"]
 
 
 class Tokens(Kind):
-    """The vectors of all tokens of texts, special ones and those of the prompt included."""
+    """The kind of token vectors, including special tokens and those of the prompt."""
 
     name = "tokens"
     requested = ("input_type", "normalize")
@@ -47,12 +47,12 @@ class Tokens(Kind):
 
     @property
     def width(self) -> int:
-        """Features of a token's vector."""
+        """The number of features of a token's vector."""
         width: int = self.modules.width(self.model.engine.spec.width)
         return width
 
     def resolve(self, *, normalize_embeddings: bool = False, **common: Any) -> Options:
-        """Check the options of a call."""
+        """Validate the options of a call and fill in defaults."""
         return Options(
             **self.common_options(**common),
             dimension=self.width,
@@ -60,7 +60,7 @@ class Tokens(Kind):
         )
 
     def wanted(self, options: Options) -> tuple[TokenStates, ...]:
-        """Return one output: the vectors of tokens."""
+        """Return the engine outputs to compute: the vectors of tokens."""
         return (
             TokenStates(modules=self.modules, normalized=options.normalized, layers=self._layers),
         )
@@ -82,14 +82,14 @@ class Tokens(Kind):
         return [results[row] for row in range(len(results))]
 
     def of_request(self, request: Any) -> dict[str, Any]:
-        """Return the normalization that a request asks for."""
+        """Return the normalization that a server's request states."""
         return {"normalize_embeddings": bool(request.normalize)}
 
 
 def collect_states(
     found_TN: Vectors, batches: Batches, ids: Any, *, what: str = "tokens' vectors"
 ) -> TokenVectors:
-    """Return the vectors of tokens by text.
+    """Collect the vectors of a window's tokens, text by text.
 
     Raises :class:`NonFiniteVectorError`, which names the first text with NaN or infinity.
     """
@@ -106,11 +106,11 @@ def collect_states(
 
 
 class LateInteraction(Tokens):
-    """The projected vectors of the tokens that count in a score of queries and documents.
+    """The kind of projected token vectors that late interaction compares.
 
-    mask: the tokens that are left out.
+    mask: the rule for tokens without a vector.
     lengths: the most tokens of queries and of documents; None: the model's limit.
-    expansion: pads queries; None: they are not padded.
+    expansion: how queries are padded with mask tokens; None: not at all.
     """
 
     noun = "vectors of tokens of this model"
@@ -132,7 +132,7 @@ class LateInteraction(Tokens):
     def resolve(
         self, *, route: Route | None = None, normalize_embeddings: bool | None = None, **common: Any
     ) -> Options:
-        """Check the options of a call; ``route`` None: documents, with the model's own limit."""
+        """Validate the options of a call; ``route`` None: documents, with the model's own limit."""
         check_route(route)
         normalized = self._normalized if normalize_embeddings is None else normalize_embeddings
         return Options(
@@ -160,13 +160,13 @@ class LateInteraction(Tokens):
         return length if positions is None else min(length, positions)
 
     def rows(self, encoding: WindowRows, options: Options) -> TokenRows:
-        """Return the rows to compute; queries may be padded."""
+        """Return the token rows to compute; queries may be padded with mask tokens."""
         if self._expansion is not None and options.route == "query":
             return self._expansion.expand(encoding)
         return TokenRows.of(encoding)
 
     def finish(self, window: TokenizedWindow, batches: Batches, options: Any) -> TokenVectors:
-        """Return the vectors of the tokens that count in a score."""
+        """Return the vectors of the tokens that late interaction compares."""
         found, mask = super().finish(window, batches, options), self._mask
         route = options.route or "document"
         if mask.skipped and route in mask.tasks:
@@ -176,7 +176,7 @@ class LateInteraction(Tokens):
         return found
 
     def describe(self, options: Any) -> dict[str, Any]:
-        """Return a digest of what follows the encoder and of the tokens that are left out."""
+        """Return a digest of the modules after the encoder and of the tokens without a vector."""
         route: Route = options.route or "document"
         mask = self._mask
         expansion = self._expansion if route == "query" else None
@@ -187,7 +187,7 @@ class LateInteraction(Tokens):
         return {**super().describe(options), "projection": digest}
 
     def of_request(self, request: Any) -> dict[str, Any]:
-        """Return the route, which is the prompt's name too."""
+        """Return the route that a server's request states, which is also the prompt's name."""
         if request.normalize is not None and request.normalize != self._normalized:
             raise InputError(
                 f"this model's vectors are {'' if self._normalized else 'not '}normalized; leave "

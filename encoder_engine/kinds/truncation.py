@@ -1,4 +1,4 @@
-"""Counts truncated texts, and warns of them once a call."""
+"""Counts truncated texts, and warns once per call."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["TruncationNotice"]
 class TruncationNotice:
     """Counts a call's truncated rows, and raises at the first or warns of all at the end.
 
-    limit: tokens kept of a row.
+    limit: the most tokens of a row.
     row_name: the word for a row in messages.
     remedy: the advice of the warning.
     """

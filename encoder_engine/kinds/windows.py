@@ -1,4 +1,4 @@
-"""Windows of a stream of rows: cut, tokenized, and computed."""
+"""Splits a stream of rows into windows; the types of tokenized and computed windows."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class EmbeddedWindow:
     vectors: [n, D], or the sparse vectors, token vectors or scores of n rows, in their order.
     first_row: the index of the first row in the stream.
     truncated: bool [n].
-    num_tokens: tokens that were computed.
-    num_padded_tokens: tokens that the same batches would have held with padding.
+    num_tokens: the number of tokens that were computed.
+    num_padded_tokens: the number of tokens that the same batches would have had with padding.
     tokenize_seconds, encode_seconds: the wall time of each stage.
     """
 
@@ -61,7 +61,7 @@ class EmbeddedWindow:
 
 
 class TokenizedWindow(NamedTuple):
-    """A window of tokenized rows; ``seconds``: the wall time of the tokenizer."""
+    """A window of tokenized rows; ``seconds``: the wall time of tokenization."""
 
     encoding: WindowRows
     first_row: int
@@ -69,7 +69,7 @@ class TokenizedWindow(NamedTuple):
 
 
 def windows(rows: Iterator[Row], characters_of: Callable[[Row], int]) -> Iterator[list[Row]]:
-    """Cut a stream into lists of at most 4,096 rows and about 16 million characters."""
+    """Cut a stream into lists of at most 4,096 rows and about 16 million characters each."""
     window: list[Row] = []
     characters = 0
     for row in rows:
@@ -83,13 +83,13 @@ def windows(rows: Iterator[Row], characters_of: Callable[[Row], int]) -> Iterato
 
 
 def first_rows(rows: RowArray, limit: int = 5) -> str:
-    """Format row numbers for a message: the first ``limit``, and the count of the others."""
+    """Format row numbers for a message: the first ``limit``, and how many more there are."""
     shown = ", ".join(str(int(row)) for row in islice(rows, limit))
     return shown if len(rows) <= limit else f"{shown} and {len(rows) - limit} more"
 
 
 def located_error(error: InputError, window: list[Any], first_row: int) -> InputError:
-    """Return the error with the text's row in the stream instead of its row in the window."""
+    """Return an error that names the text's row in the stream instead of in the window."""
     if error.row is None:
         return error
     row, text = first_row + error.row, window[error.row]

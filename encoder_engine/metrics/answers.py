@@ -1,7 +1,8 @@
 """Exact match and F1 of extracted answers, as SQuAD's evaluation defines them.
 
-Rajpurkar et al. 2016 and 2018: lower case, no ASCII punctuation, no articles, single blanks; the
-maximum over the gold answers. An empty answer equals only an empty gold answer.
+Rajpurkar et al. 2016 and 2018: texts are compared in lower case, without ASCII punctuation and
+articles, with single blanks; the best score over the gold answers counts. An empty answer equals
+only an empty gold answer.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _ARTICLES = re.compile(r"\b(a|an|the)\b")
 
 
 class AnswerScores(NamedTuple):
-    """Means over questions, shares from 0 to 1."""
+    """The mean exact match and F1 over questions, from 0 to 1."""
 
     exact_match: float
     f1: float
@@ -36,7 +37,7 @@ def normalize_answer(text: str) -> str:
 
 
 def exact_match(predicted: str, answers: Sequence[str]) -> float:
-    """Return 1 where the normalized prediction is one of the gold answers, else 0.
+    """Return 1 if the normalized prediction equals a normalized gold answer, else 0.
 
     answers: the gold texts; an empty list, or an empty text, if the question has no answer.
     Raises :class:`InputError` for one text instead of a list.

@@ -28,9 +28,8 @@ class Calibration(NamedTuple):
     2017).
     ``brier``: the mean squared distance of the probabilities from the one-hot label, summed over
     classes.
-    ``nll``: the mean negative log-likelihood, in nats.
-    ``confidence``, ``accuracy``, ``counts`` [15]: for each bin of the reliability diagram; NaN in
-    an empty bin.
+    ``nll``: the mean negative log-likelihood, in nats. ``confidence``, ``accuracy``, ``counts``
+    [15]: the values of each bin of the reliability diagram; NaN for an empty bin.
     """
 
     ece: float

@@ -19,7 +19,7 @@ __all__ = ["ClassScores", "accuracy", "class_scores", "confusion_matrix", "macro
 
 
 class ClassScores(NamedTuple):
-    """Scores of one class.
+    """Precision, recall and F1 of one class.
 
     ``precision``, ``recall``, ``f1``: shares from 0 to 1; 0 where the denominator is 0, as in
     ``sklearn.metrics`` with ``zero_division=0``.
@@ -44,7 +44,7 @@ def confusion_matrix(gold: Labels, predicted: Labels, *, num_classes: int) -> Co
 
 
 def accuracy(gold: Labels, predicted: Labels) -> float:
-    """Return the share of rows whose class is right; integers [N]. Raises :class:`InputError`."""
+    """Return the share of rows whose predicted class is right; integers [N]."""
     rows, columns = paired(gold, predicted)
     return float((rows == columns).mean())
 

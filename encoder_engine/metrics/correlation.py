@@ -1,4 +1,4 @@
-"""Correlations of predicted scores with gold ones."""
+"""Correlations of predicted scores with gold scores."""
 
 from __future__ import annotations
 

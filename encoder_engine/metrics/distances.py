@@ -1,4 +1,4 @@
-"""Names the distances between vectors that losses and settings know."""
+"""The names of the distances between vectors that losses and settings accept."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ Convention = Literal["conlleval", "strict"]
 
 
 class Entity(NamedTuple):
-    """An entity of a row: words ``start`` to ``stop - 1``."""
+    """An entity in a row of tags: words ``start`` to ``stop - 1``, with its type."""
 
     type: str
     start: int
@@ -33,8 +33,8 @@ class Entity(NamedTuple):
 class EntityScores(NamedTuple):
     """Micro-averaged scores of entities, shares from 0 to 1; 0 where nothing is right.
 
-    ``num_gold``, ``num_predicted``, ``num_right``: entities; one is right where type, first and
-    last word agree.
+    ``num_gold``, ``num_predicted``, ``num_right``: numbers of entities; one is right if its type,
+    first and last word agree.
     """
 
     precision: float

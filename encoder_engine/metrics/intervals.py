@@ -1,4 +1,4 @@
-"""Computes intervals over seeds, bootstrap intervals over rows, and paired randomisation tests."""
+"""Confidence intervals over seeds, bootstraps over rows, and paired randomisation tests."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ def bootstrap(
     groups: [num_rows], rows of one group are resampled together (questions of one article); None:
     each row alone.
 
-    Samples whose score is NaN, such as the correlation of equal rows, are left out; the interval of
-    fewer than two others is NaN.
+    Samples whose score is NaN, such as the correlation of equal rows, are left out; with fewer than
+    two remaining samples, the interval is NaN.
 
     Raises :class:`InputError` for no row, and if not every row has a group.
     """
@@ -124,7 +124,7 @@ def paired_randomisation(
 
 
 def _group_numbers(groups: npt.ArrayLike | None, num_rows: int) -> Rows:
-    """Return the number of each row's group, from 0; None: each row is its own."""
+    """Return each row's group number, from 0; None: each row is its own group."""
     names = np.arange(num_rows) if groups is None else np.asarray(groups)
     if num_rows < 1 or len(names) != num_rows:
         raise InputError(

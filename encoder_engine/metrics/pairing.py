@@ -1,4 +1,4 @@
-"""Checks that gold values and predictions belong together."""
+"""Checks that gold values and predictions have equal lengths and valid values."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def paired(
 def paired_scores(
     gold: npt.ArrayLike, predicted: npt.ArrayLike
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Return both as finite float64 [N]; :class:`InputError` names the first bad row."""
+    """Return both as finite float64 [N]; :class:`InputError` names the first invalid row."""
     both = []
     for name, values in (("gold", gold), ("predicted", predicted)):
         try:

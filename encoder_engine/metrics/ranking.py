@@ -26,7 +26,7 @@ class RankingScores(NamedTuple):
     """Means over the queries that have a relevant document, shares from 0 to 1.
 
     ``mean_average_precision``, ``mean_reciprocal_rank``: over the whole ranking.
-    ``ndcg``: of the first ``depth`` documents; a gain is the relevance over ``log2(rank + 1)``.
+    ``ndcg``: computed on the first ``depth`` documents; a gain is ``relevance / log2(rank + 1)``.
     """
 
     mean_average_precision: float
@@ -39,8 +39,8 @@ class RankingScores(NamedTuple):
 def rank_by_score(relevance: npt.ArrayLike, scores: npt.ArrayLike) -> Relevance:
     """Return relevances [D] in descending order of scores [D].
 
-    Among equal scores, the least relevant document comes first: ties earn nothing, in whatever
-    order the documents are listed.
+    Among equal scores, the least relevant document comes first, so that ties earn nothing and the
+    order of input does not matter.
     """
     gains, given = np.asarray(relevance, np.float64), np.asarray(scores, np.float64)
     if gains.shape != given.shape or gains.ndim != 1:

@@ -1,4 +1,4 @@
-"""Encoders: one PyTorch module for every family, heads for tasks, and checkpoints."""
+"""Encoders as one PyTorch module for all families, heads for tasks, and checkpoints."""
 
 from encoder_engine.dependencies import require_torch
 

@@ -4,14 +4,13 @@ Dimensions: T packed tokens, M selected rows, D width, H heads, K heads of keys,
 
 How it works: one GEMM [T, D] x [D, (H + 2 K) d] makes query, key and value, because one wide
 product fills the hardware better than three narrow ones and reads the input once. Norms of query
-and key, where there are any, precede rotary embeddings, which turn both; ALiBi slopes, a relative
-bias or disentangled terms are passed to ``ops.attention``, which adds them to the scores tile by
-tile, so no [L, L] matrix is stored unless probabilities are requested. The sequences are packed:
-attention runs from ``cu_seqlens[i]`` to ``cu_seqlens[i + 1]`` and never over padding. With
-``rows``, only M query rows are computed, while keys and values come from all T. Global rows
-(Longformer) are computed a second time by projections of their own, and replace the windowed
-result. Tables of angles and slopes are made in float64 once and shared by all blocks with equal
-parameters.
+and key, if any, precede rotary embeddings, which rotate both; ALiBi slopes, a relative bias or
+disentangled terms are passed to ``ops.attention``, which adds them to the scores tile by tile, so
+no [L, L] matrix is stored unless probabilities are requested. The sequences are packed: attention
+runs from ``cu_seqlens[i]`` to ``cu_seqlens[i + 1]`` and never over padding. With ``rows``, only M
+query rows are computed, while keys and values come from all T. Global rows (Longformer) are
+computed a second time by projections of their own, and replace the windowed result. Tables of
+angles and slopes are made in float64 once and shared by all blocks with equal parameters.
 """
 
 from __future__ import annotations
@@ -145,7 +144,7 @@ class SelfAttention(nn.Module):
     ) -> tuple[Tensor, Weights | None]:
         """Return the output [T, D], and probabilities [B, H, L, L] or statistics, or None.
 
-        ``rows``: return [M, D] of these rows alone, without probabilities; global rows are not
+        ``rows``: return only these rows, [M, D], without probabilities; global rows are not
         allowed then.
         """
         query, key, value = self._heads_of(hidden_TD, inputs.position_ids_T)
@@ -196,7 +195,7 @@ class SelfAttention(nn.Module):
     def _heads_of(
         self, hidden_TD: Tensor, position_ids_T: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return query, key and value: projected, normalized and rotated."""
+        """Return query, key and value as heads: projected, normalized and rotated."""
         projected, rotary = self._project(hidden_TD), self.spec.rotary
         if rotary is None or self.rotary is None:
             query, key, value = self._split(projected)
@@ -216,7 +215,7 @@ class SelfAttention(nn.Module):
         return query, key, value
 
     def _disentangled(self, distances: Distances | None) -> ops.Disentangled | None:
-        """Project the vectors of distances, by their own projections or those of the tokens."""
+        """Project the distance vectors, by projections of their own or by those of the tokens."""
         if distances is None or not self.spec.disentangled:
             return None
         vectors_ND = distances.vectors_ND
@@ -238,7 +237,10 @@ class SelfAttention(nn.Module):
         )
 
     def _project(self, rows_TD: Tensor) -> Tensor:
-        """Return query, key and value; without ``key_bias``, the key's bias gets no gradient."""
+        """Return query, key and value.
+
+        Without ``key_bias``, the key's bias gets a zero gradient.
+        """
         layer, first = self.qkv, self.spec.query_width
         if self.spec.key_bias or type(layer) is not Linear or not layer.bias.requires_grad:
             projected: Tensor = layer(rows_TD)
@@ -254,7 +256,7 @@ class SelfAttention(nn.Module):
     def _split(
         self, projected: Tensor, turn: ops.Turn | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the heads of query, key and value."""
+        """Split the projection into heads of query, key and value; ``turn``: rotate them."""
         return ops.split_heads(projected, self.spec.head_dim, self.spec.key_heads, turn)
 
     def _heads(self, projected: Tensor, parts: int) -> tuple[Tensor, ...]:
@@ -267,7 +269,7 @@ class SelfAttention(nn.Module):
         mixed_THD: Tensor,
         probabilities: Tensor | None,
     ) -> tuple[Tensor, Tensor | None]:
-        """Compute the global rows by their own projections and write them over the result."""
+        """Compute global rows with their own projections, and write them over the result."""
         assert self.global_query is not None
         assert self.global_key_value is not None
         rows_M = everywhere.rows.long()
@@ -298,7 +300,7 @@ def _normalized(norm: Norm | None, heads_THD: Tensor) -> Tensor:
 
 
 def _turned(query: Tensor, key: Tensor, turn: ops.Turn) -> tuple[Tensor, Tensor]:
-    """Rotate the first features of each head, as many as the table of angles has."""
+    """Rotate the first features of each head: as many as the table of angles has."""
     width = turn.table_PD.shape[1]
     if width == query.shape[2]:
         return ops.rotary(query, key, *turn)

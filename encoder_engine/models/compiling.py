@@ -1,4 +1,4 @@
-"""Compiles an encoder's module for inference on a CPU.
+"""Makes a :class:`CompiledEncoder` of an encoder's PyTorch modules, for inference on a CPU.
 
 How it works: the compiled encoder computes what the specification says, with the module's weights.
 A module that was changed may compute something else. The modules are therefore compared, before the
@@ -43,7 +43,7 @@ def find_compiled_encoder() -> type[CompiledEncoder]:
 def compile_network(
     network: Network, dtype: str | torch.dtype | None, quantization: str | None
 ) -> CompiledEncoder:
-    """Implement :meth:`Encoder.compile_for_inference`."""
+    """Compile a network for inference; see :meth:`Encoder.compile_for_inference`."""
     check_modules(network, "compiled")
     dense = {f"{name}.weight" for name, m in network.named_modules() if isinstance(m, Linear)}
     # Packing copies dense weights; others would be shared with the module.
@@ -63,7 +63,7 @@ def compile_network(
 def check_modules(network: Network, purpose: str) -> None:
     """Raise :class:`UnsupportedFeatureError` unless the modules are those the specification makes.
 
-    Quantized layers may stand in the place of dense ones. ``purpose``: ``"compiled"`` or
+    Quantized layers may replace dense ones. ``purpose``: ``"compiled"`` or
     ``"captured"``, for the message.
     """
     with torch.device("meta"):

@@ -1,4 +1,4 @@
-"""Tensors that follow from the architecture: tables of angles, slopes, buckets of distances."""
+"""Tensors that the architecture determines: tables of angles, slopes, distance buckets."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["Constant"]
 
 
 class Constant(nn.Module):
-    """A constant tensor that is not saved: integers, float32, or float64 with float64 weights.
+    """A constant tensor that is not saved: integers, float32, or float64 as the weights.
 
     The constant lives on the weights' device, but is never rounded to their dtype: ``make`` builds
-    it anew whenever the weights are moved or cast.
+    the constant again whenever the weights are moved or cast.
     """
 
     content: Tensor
@@ -36,7 +36,7 @@ class Constant(nn.Module):
         return self.content
 
     def fit(self, device: torch.device, dtype: torch.dtype) -> None:
-        """Build the constant for weights of this dtype on this device."""
+        """Rebuild the constant for weights of this dtype on this device."""
         # The caller may make modules on the meta device, to be filled from a checkpoint.
         with torch.device("cpu"), torch.inference_mode(False):
             made = self.make()

@@ -82,8 +82,8 @@ class CRF(nn.Module):
         """Return -log p(tags | emissions), summed over the sequences; float32 or wider.
 
         ``tags_M``: int64 [M].
-        ``begins``, ``ends``: bool [B]; False where a sequence is a part of a sentence that lacks
-        its first or last word: any tag may stand there, without a score. None: all True.
+        ``begins``, ``ends``: bool [B]; False where a sequence is a part of a sentence without the
+        sentence's first or last word: any tag may begin or end it, without a score. None: all True.
 
         The result is inf for illegal tags.
         """
@@ -106,7 +106,7 @@ class CRF(nn.Module):
 
     @staticmethod
     def _scores_of(score_K: Tensor, wanted: Tensor | None, there: npt.NDArray[np.int64]) -> Tensor:
-        """Return ``score_K`` for each sequence, and 0 for those where ``wanted`` is False."""
+        """Return ``score_K`` for each sequence, but 0 for those whose ``wanted`` is False."""
         score_NK = score_K.expand(len(there), -1)
         if wanted is None:
             return score_NK
@@ -115,7 +115,7 @@ class CRF(nn.Module):
 
     @torch.no_grad()
     def decode(self, emissions_MK: Tensor, sequences: Sequences) -> npt.NDArray[np.int64]:
-        """Return the tags of the highest score of each sequence, int64 [M]."""
+        """Return the tags with the highest score of each sequence (Viterbi), int64 [M]."""
         start, end, transitions = (score.float().cpu().numpy() for score in self.scores())
         emissions = emissions_MK.float().cpu().numpy()
         return viterbi(emissions, sequences.offsets, start, end, transitions)

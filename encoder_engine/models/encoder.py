@@ -1,4 +1,4 @@
-"""The encoder: a network with loading from and saving to checkpoints."""
+"""The public encoder class: a network with loading from and saving to checkpoints."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ class Encoder(Network):
     ) -> CompiledEncoder:
         """Return a :class:`CompiledEncoder` of the weights as they are now, on the CPU.
 
-        It infers faster than this module, which is not changed. Later changes of the module do not
-        change the compiled encoder.
+        The compiled encoder infers faster than this module, which stays unchanged. Later changes of
+        the module do not affect the compiled encoder.
 
         dtype: ``"float32"`` or ``"bfloat16"``; None is the dtype of the weights.
         quantization: ``"int8"`` rounds the blocks' dense layers; layers that :meth:`quantize` has

@@ -40,7 +40,7 @@ __all__ = ["HeadNetwork", "VocabularyBias"]
 
 
 class VocabularyBias(nn.Module):
-    """The output bias of each token; the output weight is the token embedding."""
+    """The output bias of each token of the vocabulary; the output weight is the token embedding."""
 
     def __init__(self, vocab_size: int) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ class Head(nn.Module):
             draw_weights(self, spec.initializer_range)
 
     def transform(self, hidden_MD: Tensor) -> Tensor:
-        """Return the input of the output layer, [M, E]."""
+        """Compute the input of the output layer, [M, E], from hidden states."""
         if self.dense is not None:
             assert self.layout.dense is not None
             if self.layout.dense.dropout_before:
@@ -97,7 +97,7 @@ class Head(nn.Module):
         return F.dropout(hidden_MD, self.dropout) if self.training and self.dropout else hidden_MD
 
     def forward(self, hidden_MD: Tensor) -> Tensor:
-        """Return the logits, [M, C]."""
+        """Compute the logits, [M, C], from hidden states."""
         numbers_MC: Tensor = self.output(self.transform(hidden_MD))
         return numbers_MC
 
@@ -134,11 +134,11 @@ class HeadNetwork(nn.Module):
 
     @property
     def id2label(self) -> dict[int, str]:
-        """The labels' names, by number."""
+        """The labels' names by index."""
         return label_names(self.config)
 
     def _count_outputs(self, num_labels: int | None) -> int:
-        """Return the number of outputs; a new ``num_labels`` gets label names of its own."""
+        """Return the number of outputs; for a new ``num_labels``, rename the labels."""
         has_labels = self.task != "masked-lm" and self.layout.num_outputs is None
         if has_labels and num_labels is not None and num_labels != count_labels(self.config):
             names = {str(number): f"LABEL_{number}" for number in range(num_labels)}
@@ -149,7 +149,8 @@ class HeadNetwork(nn.Module):
     def encode(self, batch: PackedBatch, global_rows: SelectedRows | None = None) -> EncoderOutput:
         """Encode a batch with the pooler and global rows that the head needs.
 
-        Where the head reads the first row of each sequence, the last block computes no others.
+        If the head reads only the first row of each sequence, the last block computes only these
+        rows.
         """
         if global_rows is None and self.layout.sees_all is not None:
             global_rows = self._choose_global_rows(batch)
@@ -174,7 +175,7 @@ class HeadNetwork(nn.Module):
         return SelectedRows((~after).nonzero().flatten(), sequences)
 
     def numbers(self, output: EncoderOutput) -> Tensor:
-        """Return the head's logits for an encoder's output: [T, C] or [B, C]."""
+        """Compute the head's logits from an encoder's output: [T, C] or [B, C]."""
         hidden = output.last_hidden_state
         if self.rows == "pooled":
             if output.pooler_output is None:
@@ -192,7 +193,7 @@ class HeadNetwork(nn.Module):
 
 
 def _after_first(marked_T: Tensor, sequences: Sequences) -> Tensor:
-    """Return bool [T]: the row's sequence has a marked row at or before the row."""
+    """Return, for each row, whether its sequence has a marked row at or before it, bool [T]."""
     counted = marked_T.long().cumsum(0)
     ahead = torch.cat([counted.new_zeros(1), counted])[sequences.cu_seqlens[:-1].long()]
     return counted > ahead[sequences.sequence_ids]

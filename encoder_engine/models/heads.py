@@ -1,4 +1,4 @@
-"""Encoders with a head for a task, in the checkpoint layout of transformers.
+"""Encoders with a head for a task: the public classes, in transformers' checkpoint layout.
 
 Dimensions: T packed tokens, B sequences, M selected rows, D width, E width of the token
 embeddings, V vocabulary, C labels.
@@ -68,7 +68,7 @@ class HeadModel(HeadNetwork):
 
 
 class MaskedLM(HeadModel):
-    """Predicts tokens: returns the logits of selected rows, or their loss."""
+    """Predicts masked tokens: returns the logits of selected rows, or their loss."""
 
     task = "masked-lm"
 
@@ -79,7 +79,7 @@ class MaskedLM(HeadModel):
         return self.logits_of(hidden_MD)
 
     def logits_of(self, hidden_MD: Tensor) -> Tensor:
-        """Return logits [M, V] of rows of an encoder's output, [M, D]."""
+        """Return logits [M, V] from rows of an encoder's output, [M, D]."""
         weight_VE, bias_V = self._vocabulary
         return ops.linear(self.head.transform(hidden_MD), weight_VE, bias_V)
 
@@ -102,7 +102,7 @@ class MaskedLM(HeadModel):
         reduction: ops.Reduction = "mean",
         label_smoothing: float = 0.0,
     ) -> Tensor:
-        """Return the loss of rows of an encoder's output, or of any other rows, [T, D]."""
+        """Return the loss from rows of an encoder's output, [T, D]; see :meth:`loss`."""
         hidden_ME = self.head.transform(F.embedding(rows_M, hidden_TD))
         rows = torch.arange(rows_M.shape[0], device=rows_M.device)
         return ops.masked_cross_entropy(
@@ -115,7 +115,7 @@ class MaskedLM(HeadModel):
     def predictions_of(
         self, hidden_TD: Tensor, rows_M: Tensor, labels_M: Tensor
     ) -> ops.MaskedTokenLoss:
-        """Return the summed loss of rows of an encoder's output, and the argmax tokens."""
+        """Return the summed loss and the argmax tokens from rows of an encoder's output."""
         hidden_ME = self.head.transform(F.embedding(rows_M, hidden_TD))
         rows = torch.arange(rows_M.shape[0], device=rows_M.device)
         return ops.masked_cross_entropy(
@@ -133,7 +133,7 @@ class MaskedLM(HeadModel):
 
 class _PlainModel(HeadModel):
     def forward(self, batch: PackedBatch, global_rows: SelectedRows | None = None) -> Tensor:
-        """Return logits; ``global_rows`` attend beyond a window; None: those the head needs."""
+        """Return the logits; ``global_rows`` attend beyond a window; None: those the head needs."""
         return self.numbers(self.encode(batch, global_rows))
 
 
@@ -150,7 +150,7 @@ class SequenceClassification(_PlainModel):
 
 
 class MultipleChoice(_PlainModel):
-    """Returns a score of each sequence, a choice of a question: [B, 1]."""
+    """Returns one score per sequence, which is one choice of a question: [B, 1]."""
 
     task = "multiple-choice"
 
@@ -172,7 +172,7 @@ class ReplacedTokens(HeadModel):
 
 
 class Spans(NamedTuple):
-    """Logits [T] of an answer's first token and of its last token."""
+    """The logits [T] of each token to be an answer's first, and its last, token."""
 
     start_T: Tensor
     end_T: Tensor

@@ -1,4 +1,4 @@
-"""Random initialization of BERT (Devlin et al. 2019)."""
+"""Initialises weights randomly, as BERT does (Devlin et al. 2019)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def initialise(module: nn.Module, spec: EncoderSpec) -> None:
 
 
 def draw_weights(module: nn.Module, deviation: float) -> None:
-    """Draw the weights of dense layers and tables from N(0, deviation^2); zero the biases."""
+    """Draw the weights of dense layers and tables from N(0, deviation^2); set biases to 0."""
     for part in module.modules():
         if isinstance(part, (nn.Linear, nn.Embedding, nn.Conv1d)) and not part.weight.is_meta:
             part.weight.normal_(0.0, deviation)

@@ -69,7 +69,7 @@ class Embedding(nn.Module):
         return projected_TD
 
     def _scales(self, batch: PackedBatch) -> Tensor | None:
-        """Return the factor on each token's embedding; None: all are 1."""
+        """Return the factor on each token's embedding, [T]; None: all are 1."""
         spec, weight = self.spec, self.tokens.weight
         if spec.mask_id is None and spec.scale == 1.0:
             return None
@@ -123,13 +123,13 @@ class FeedForward(nn.Module):
 
     @property
     def reads_bytes(self) -> bool:
-        """True where the layer takes int8 rows with scales and keeps them so up to the output."""
+        """True if the layer takes int8 rows with scales and computes in int8 up to its output."""
         layers = (self.up, self.down)
         is_quantized = all(isinstance(layer, QuantizedLinear) for layer in layers)
         return is_quantized and self.spec.activation in GELU
 
     def forward(self, hidden_TD: Tensor, quantized: tuple[Tensor, Tensor] | None = None) -> Tensor:
-        """Return [T, D]; ``quantized``: the input after ``ops.quantize_rows``, if computed."""
+        """Return [T, D]; ``quantized``: the input after ``ops.quantize_rows``, if available."""
         if self.reads_bytes:
             return self._multiply_bytes(
                 *(ops.quantize_rows(hidden_TD) if quantized is None else quantized),
@@ -190,7 +190,7 @@ class Block(nn.Module):
     ) -> tuple[Tensor, Weights | None]:
         """Return the output [T, D], and probabilities [B, H, L, L] or statistics, or None.
 
-        ``rows``: return [M, D] of these rows alone.
+        ``rows``: return only these rows, [M, D].
         """
         if self.spec.norm_first:
             return self._forward_norm_first(hidden_TD, inputs, rows)
@@ -254,7 +254,7 @@ class Pooler(nn.Module):
 
 
 class Convolution(nn.Module):
-    """Convolution, activation, residual and norm; zeros stand beyond a sequence's ends."""
+    """Convolution, activation, residual and norm; sequences are padded with zeros at their ends."""
 
     def __init__(self, spec: ConvolutionSpec, *, width: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Dense layers as modules, trainable or in 8-bit integers, and tables of vectors."""
+"""Dense layers as modules, trainable or in 8-bit integers, and embedding tables."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ class Linear(nn.Linear):
         *,
         gelu: Approximation | None = None,
     ) -> Tensor:
-        """Return the product with a weight that need not be the layer's own, [T, N]."""
+        """Multiply the input with any weight, [T, N]: the computation of ``forward``."""
         if gelu is None:
             return ops.linear(input_TK, weight_NK, bias_N)
         return ops.bias_gelu(ops.linear(input_TK, weight_NK), bias_N, approximate=gelu)
 
     def quantize(self) -> QuantizedLinear:
-        """Return a copy in 8-bit integers; the caller should drop this layer."""
+        """Return an int8 copy of the layer; the caller should drop this layer."""
         with torch.inference_mode(False):
             return QuantizedLinear(ops.quantize_weight(self.weight, self.bias))
 
@@ -95,7 +95,7 @@ class QuantizedLinear(nn.Module):
             destination[f"{prefix}bias"] = self.quantized.bias_N
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the plain integers: their packed layout holds for this machine only."""
+        """Return the unpacked integers to pickle: the packed layout is specific to this machine."""
         weight = self.quantized
         state = self.__dict__.copy()
         state["quantized"] = (weight.unpack(), weight.scale_N, weight.bias_N)
@@ -117,7 +117,7 @@ def replace_layers(
 ) -> None:
     """Replace every layer of a kind by ``make(layer)``; shared layers stay shared.
 
-    Each layer is freed before the next one is made, so peak memory grows by one layer.
+    Each layer is freed before the next replacement is made, so peak memory grows by one layer.
     """
     places: dict[Layer, list[tuple[nn.Module, str]]] = {}
     for parent in module.modules():
@@ -134,7 +134,7 @@ def replace_layers(
 
 
 class Table(nn.Embedding):
-    """A table of one learned vector for each id."""
+    """An embedding table: one learned vector per id."""
 
     def reset_parameters(self) -> None:
         """Draw the vectors, unless they are on the meta device."""

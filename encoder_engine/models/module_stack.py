@@ -45,14 +45,14 @@ _ACTIVATIONS: dict[StackActivation, Callable[[Tensor], Tensor]] = {
 
 
 class StackComputer:
-    """Applies module stacks; keeps copies of weights in the rows' dtype, on their device."""
+    """Applies module stacks; keeps copies of their weights in the rows' dtype, on their device."""
 
     def __init__(self) -> None:
         # By the id of the array, and the dtype.
         self._weights: dict[tuple[int, torch.dtype], tuple[Array, Tensor]] = {}
 
     def __call__(self, stack: ModuleStack, rows_RK: Tensor) -> Tensor:
-        """Return the rows after all modules of a stack, [R, N]."""
+        """Apply all modules of a stack to rows, [R, N]."""
         for module in stack.modules:
             if isinstance(module, DenseModule):
                 rows_RK = self._dense(module, rows_RK)
@@ -93,7 +93,7 @@ def mix_layers(output: EncoderOutput, layers: tuple[tuple[int, float], ...]) -> 
 
 
 def pooled_rows(sequences: Sequences, mode: PoolingMode) -> SelectedRows:
-    """Select the row of each sequence that a pooling reads."""
+    """Return the row of each sequence that a pooling mode reads, such as the first."""
     offsets = sequences.offsets
     rows = offsets[:-1] if mode == "cls" else offsets[1:] - 1
     return SelectedRows(torch.from_numpy(rows.astype("int64")).to(sequences.device), sequences)

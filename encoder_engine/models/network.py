@@ -59,7 +59,7 @@ class EncoderOutput:
     attentions: tuple[Tensor, ...] | None = None
 
     def padded(self, length: int | None = None) -> Tensor:
-        """Return ``last_hidden_state`` as [B, L, D], zero where there is no token."""
+        """Return ``last_hidden_state`` padded with zeros, [B, L, D]."""
         return pad(self.last_hidden_state, self.sequences, length=length)
 
 
@@ -115,7 +115,7 @@ class Network(nn.Module):
 
     @property
     def quantization(self) -> str | None:
-        """``"int8"`` where the blocks' dense layers are in 8-bit integers, else None."""
+        """``"int8"`` if the blocks' dense layers are quantized, else None."""
         quantized = any(isinstance(module, QuantizedLinear) for module in self.blocks.modules())
         return "int8" if quantized else None
 
@@ -124,8 +124,8 @@ class Network(nn.Module):
 
         Weights are rounded once, to 255 steps per output feature; activations at every call, to 255
         steps per row. Embeddings, norms, attention and the pooler keep their dtype. A quantized
-        encoder infers on a CPU only. Raises :class:`UnsupportedFeatureError` for weights that are
-        not float32 or bfloat16 on a CPU.
+        encoder runs on a CPU only. Raises :class:`UnsupportedFeatureError` for weights that are not
+        float32 or bfloat16 on a CPU.
         """
         check_quantizable(self.device, self.dtype)
         for block in self.blocks:
@@ -209,10 +209,10 @@ class Network(nn.Module):
         )
 
     def encode_unattended(self, batch: PackedBatch, unattended: Sequence[int]) -> Tensor:
-        """Encode a batch in which no token attends to the last ones of each sequence, [T, D].
+        """Encode a batch in which no token attends to each sequence's last tokens, [T, D].
 
-        ``unattended``: the number of such tokens of each sequence. They attend to the others, like
-        the mask tokens of ColBERT's queries. Raises :class:`UnsupportedFeatureError` where
+        ``unattended``: the number of these last tokens in each sequence. They attend to the others,
+        like the mask tokens of ColBERT's queries. Raises :class:`UnsupportedFeatureError` where
         :func:`refuse_unattended` gives a reason.
         """
         reason = refuse_unattended(self.spec, batch.sequences.max_seqlen)
@@ -252,7 +252,7 @@ class Network(nn.Module):
     ) -> tuple[list[Tensor], list[Weights]]:
         """Return the last output, or with ``keep`` all, and the requested attention weights.
 
-        The block at index ``last`` of the order computes ``rows`` alone.
+        The block at index ``last`` of the order computes only ``rows``.
         """
         hidden_states = [embedded_TD]
         attentions: list[Weights] = []
@@ -275,7 +275,7 @@ class Network(nn.Module):
         return tuple(range(len(self.spec.blocks))) if order is None else order
 
     def _selecting_place(self, inputs: BlockInputs, output_hidden_states: bool) -> int | None:
-        """Return the index of the block that computes ``rows`` alone; None: select at the end."""
+        """Return the index of the block that computes only ``rows``; None: select at the end."""
         last = len(self._order) - 1
         whole = inputs.with_probabilities or output_hidden_states or inputs.global_rows is not None
         convolved_last = self.convolution is not None and last == 0

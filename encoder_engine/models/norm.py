@@ -29,7 +29,7 @@ class Norm(nn.Module):
 
     @property
     def factors_D(self) -> Tensor:  # noqa: N802
-        """The factor of each feature: the weight, and the offset where there is one."""
+        """The factor on each feature: the weight, plus the offset if there is one."""
         return self.weight if self.spec.offset == 0.0 else self.weight + self.spec.offset
 
     def forward(
@@ -53,7 +53,7 @@ class Norm(nn.Module):
     def with_sum(
         self, input_TD: Tensor, *, residual_TD: Tensor, dropout: float
     ) -> tuple[Tensor, Tensor]:
-        """Return the normalized sum and the sum itself, the residual of a pre-norm block."""
+        """Return the normalized sum, and the sum itself, which is a pre-norm block's residual."""
         if not self.spec.centred:
             return ops.rms_norm(
                 *(input_TD, self.factors_D),
@@ -73,7 +73,7 @@ class Norm(nn.Module):
     def quantized(
         self, input_TD: Tensor, *, residual_TD: Tensor
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """Return the result, and the result as bytes and scales; layer norm only."""
+        """Return the normalized result, and the same as int8 rows with scales; layer norm only."""
         output_TD, *quantized = ops.layer_norm_quantized(
             *(input_TD, self.factors_D, self.bias),
             epsilon=self.spec.epsilon,

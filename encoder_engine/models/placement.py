@@ -1,4 +1,4 @@
-"""Resolves the names of devices and dtypes that users pass."""
+"""Resolves device and dtype names such as ``"auto"``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DTYPES = {
 def resolve_device(device: str | torch.device, *, quantized: bool = False) -> torch.device:
     """Return a device; ``"auto"`` is CUDA if there is one, else, and always with int8, the CPU.
 
-    Raises :class:`ConfigError` for a device that torch does not know or that is not there.
+    Raises :class:`ConfigError` for a device that torch does not know or the machine lacks.
     """
     if isinstance(device, str) and device == "auto":
         on_gpu = torch.cuda.is_available() and not quantized

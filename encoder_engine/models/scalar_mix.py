@@ -45,6 +45,6 @@ class ScalarMix(nn.Module):
 
     @property
     def weights(self) -> dict[int, float]:
-        """The weight of each layer, in the form of ``Embedder.from_pretrained(layers=...)``."""
+        """The weight of each layer, as ``Embedder.from_pretrained(layers=...)`` takes it."""
         learned = (self.scale * self.scores.softmax(0)).detach().double().tolist()
         return dict(enumerate(learned))

@@ -56,8 +56,8 @@ class Inputs(NamedTuple):
 class Padding(NamedTuple):
     """How a target is padded to the fixed size of a layout, for CUDA graphs.
 
-    ``value``: of the padding, which must add nothing to a loss or gradient. None: the target is not
-    padded, and the model reads no padding row or sequence of the layout.
+    ``value``: the value of padding entries, which must not contribute to a loss or gradient. None:
+    the target is not padded, and the model reads no padding row or sequence of the layout.
     ``by_sequence``: the target has an entry for each sequence of the layout.
     """
 
@@ -70,7 +70,7 @@ class LossSum(NamedTuple):
 
     ``total``: a scalar of float32 (float64 for float64 weights).
     ``num_terms``: the number of terms in the sum.
-    ``num_correct``: right predictions, in evaluation; None where nothing is predicted.
+    ``num_correct``: the number of right predictions, in evaluation; None: no predictions.
     """
 
     total: Tensor
@@ -83,7 +83,7 @@ class TrainingModel(nn.Module, ABC):
 
     ``encoder``: the encoder that the run is for.
     ``weights``: the weight of each loss's mean in the total loss.
-    ``rate_factors``: factors on the learning rate, by parameter name; the others have 1.
+    ``rate_factors``: factors on the learning rate, by parameter name; 1 for other parameters.
     """
 
     encoder: Encoder
@@ -92,12 +92,12 @@ class TrainingModel(nn.Module, ABC):
 
     @property
     def encoders(self) -> tuple[Encoder, ...]:
-        """The encoders that are trained; a model with more than one names them all."""
+        """The encoders that are trained; a model with several overrides this."""
         return (self.encoder,)
 
     @abstractmethod
     def counts(self, inputs: Inputs) -> dict[str, int]:
-        """Return the number of terms of each loss, before it is computed."""
+        """Return the number of terms of each loss, before the losses are computed."""
 
     def paddings(self, inputs: Inputs) -> Mapping[str, Padding] | None:
         """Return how each target that the losses read is padded, for CUDA graphs.
@@ -120,8 +120,8 @@ class TrainingModel(nn.Module, ABC):
 class CoupledModel(TrainingModel):
     """The base of models whose loss couples all items of a step, such as in-batch negatives.
 
-    The loop computes the gradient of a step of several micro-batches from the vectors of all of
-    them: see ``training/step/grad_cache.py``.
+    For a step of several micro-batches, the loop computes the gradient from all micro-batches'
+    vectors: see ``training/step/grad_cache.py``.
 
     ``targets_of_vectors``: the names of targets that :meth:`vectors` reads, and :meth:`losses` does
     not; they may be large, and are not gathered over the step.
@@ -131,7 +131,7 @@ class CoupledModel(TrainingModel):
 
     @abstractmethod
     def vectors(self, inputs: Inputs) -> Tensor:
-        """Return the vectors that the losses read of a micro-batch, [n, D]."""
+        """Compute the vectors of a micro-batch that the losses read, [n, D]."""
 
     @abstractmethod
     def losses(
@@ -142,7 +142,8 @@ class CoupledModel(TrainingModel):
         ``vectors``: those of its micro-batches one after the other, in float32 or wider.
         ``targets``: the micro-batches' targets, concatenated too; they must not hold row numbers.
             Targets in ``targets_of_vectors`` may be missing.
-        ``share``: (rank, size): this rank's part of the sums; all parts add up to the whole.
+        ``share``: (rank, number of ranks): compute this rank's part of the sums; all parts add up
+            to the loss.
         """
 
     def embed(self, inputs: Inputs) -> Tensor:

@@ -1,4 +1,4 @@
-"""Training objectives: corruption of clean batches, heads, and losses."""
+"""Training objectives: corruption of batches, heads, and losses."""
 
 from encoder_engine.dependencies import require_torch
 

@@ -1,4 +1,6 @@
-"""Distillation (Sanh et al. 2019): trains a smaller encoder to predict what a larger one does.
+"""Distillation (Sanh et al.
+
+2019): trains a smaller encoder (student) to imitate a larger one (teacher).
 
 Dimensions: T tokens, M hidden tokens, V vocabulary, D width.
 """
@@ -30,7 +32,7 @@ class DistillationModel(TrainingModel):
     ``temperature``.
     ``mlm``: the cross-entropy of masked language modelling.
     ``cosine``: ``1 - cos`` of student's and teacher's last hidden states, over all tokens.
-    The teacher gets the student's input, without dropout, and is not trained.
+    The teacher gets the same input as the student, has no dropout, and is not trained.
     """
 
     def __init__(

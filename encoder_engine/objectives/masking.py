@@ -31,11 +31,11 @@ SPANS: tuple[Unit, ...] = ("span", "salient")
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MaskedTokens:
-    """A masked batch and its labels.
+    """A batch with masked tokens, and the labels of these tokens.
 
     ``input_ids`` int32 [T]: the model's input.
     ``rows`` int64 [M], ascending: the tokens to predict.
-    ``labels`` int64 [M]: their ids before masking.
+    ``labels`` int64 [M]: the ids of these tokens before masking.
     ``spans`` int64 [S, 2]: first row and length of each span; None where tokens or words are drawn.
     """
 
@@ -53,14 +53,14 @@ class Masking:
     ``unit``: ``"token"`` and ``"word"`` choose each token or whole word independently. ``"span"``
     draws spans of whole words until the sequence's share is spent. Their number of words is
     geometric with parameter ``success``, truncated at ``longest``; their start is uniform over the
-    places with enough free words. The last span is kept with the probability that makes the
+    positions with enough free words. The last span is kept with the probability that makes the
     expected share exact. ``"salient"`` first draws from the spans that the corpus marks, names and
     dates (Guu et al. 2020), in a random order, and spends the rest of the share as ``"span"``. A
-    span longer than what is left of the share is the sequence's last, kept or not: a sequence that
-    draws a long one first may get no mask. To go on with others would exceed the expected share.
+    span longer than the rest of the share is the sequence's last span, kept or not: a sequence that
+    draws a long span first may get no mask. Drawing further spans would exceed the expected share.
     ``mask_share``: the share of the chosen tokens replaced by ``mask_id``.
-    ``random_share``: the share replaced by random tokens; the rest stays. All tokens of a span are
-    replaced in the same way.
+    ``random_share``: the share replaced by random tokens; the rest is unchanged. All tokens of a
+    span are replaced in the same way.
     ``token_counts``: random tokens are drawn in proportion to these counts; None: uniformly from
     ``vocab_size``.
 
@@ -212,7 +212,7 @@ class Masking:
         return spans
 
     def _fitting_number(self, free: bytearray, draw: float) -> int:
-        """Draw the number of words of a span, lowered to the longest free run."""
+        """Draw the number of words of a span, at most the longest free run."""
         number = span_length(draw, self.success, self.longest)
         while number and free.find(b"\1" * number) < 0:
             number -= 1
@@ -267,7 +267,7 @@ def _fitting_start(free: bytearray, number: int, draws: _Draws) -> int:
 
 
 def _places_within(lengths: Rows) -> Rows:
-    """Count from 0 within each run: [2, 3] gives [0, 1, 0, 1, 2]."""
+    """Return each element's index within its run: lengths [2, 3] give [0, 1, 0, 1, 2]."""
     starts = np.cumsum(lengths) - lengths
     return np.arange(int(lengths.sum()), dtype=np.int64) - np.repeat(starts, lengths)
 

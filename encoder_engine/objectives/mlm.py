@@ -38,11 +38,11 @@ class MLM:
 
     @property
     def paddings(self) -> Mapping[str, Padding] | None:
-        """Return how the targets are padded: by row 0, with a label that the loss ignores."""
+        """Return how the targets are padded: with row 0 and a label that the loss ignores."""
         return {"rows": Padding(0), "labels": Padding(IGNORED)}
 
     def corrupt(self, corrupted: CorruptedBatch, seed: int, /) -> CorruptedBatch:
-        """Mask tokens, and add their targets."""
+        """Mask tokens of the input, and add them as targets."""
         masked = self.masking(corrupted.clean, seed)
         found = {"rows": masked.rows, "labels": masked.labels}
         if masked.spans is not None:

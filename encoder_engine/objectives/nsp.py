@@ -26,9 +26,9 @@ __all__ = ["NSP"]
 
 @dataclass(frozen=True, kw_only=True)
 class NSP:
-    """The classification of pairs: class 0 for consecutive segments, class 1 for negatives.
+    """Classification of segment pairs: class 0 for consecutive segments, class 1 for negatives.
 
-    Negatives are made with the pairs: a segment from elsewhere (NSP), or exchanged segments (SOP).
+    The data make the negatives: a segment from elsewhere (NSP), or exchanged segments (SOP).
     Adds the target ``pair_labels`` [B].
     """
 
@@ -39,11 +39,11 @@ class NSP:
 
     @property
     def paddings(self) -> Mapping[str, Padding] | None:
-        """Return how the labels are padded: by one that the loss ignores."""
+        """Return how the labels are padded: with a label that the loss ignores."""
         return {"pair_labels": Padding(IGNORED, by_sequence=True)}
 
     def corrupt(self, corrupted: CorruptedBatch, _seed: int, /) -> CorruptedBatch:
-        """Add the labels; the input stays. Raises :class:`BatchError` without pairs."""
+        """Add the labels; the input is unchanged. Raises :class:`BatchError` without pairs."""
         positive = corrupted.clean.positive
         if positive is None:
             raise BatchError(f"{self.name} needs pairs of segments; cut the corpus into pairs")

@@ -1,9 +1,9 @@
 """The interface of training objectives, and the model that trains several together.
 
 How it works: a clean batch passes through ``corrupt`` of each objective on the CPU, which changes
-the input and adds targets. The union of the rows that any head reads is taken, so that the
-encoder's last block computes only those. Losses are sums with their numbers of terms: the trainer
-divides by the terms of the whole step.
+the input and adds targets. The rows that the heads read are joined, so that the encoder's last
+block computes only these. Losses are sums with their numbers of terms: the trainer divides by the
+terms of the whole step.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = ["CorruptedBatch", "Objective", "PretrainingModel", "prepare"]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CorruptedBatch:
-    """A batch on its way through the objectives.
+    """A batch that the objectives change one after another.
 
     ``clean``: the batch before any change.
     ``input_ids`` int32 [T]: the model's input.
@@ -52,7 +52,7 @@ class Objective(Protocol):
 
     @property
     def name(self) -> str:
-        """The key of the objective's loss and head."""
+        """The name of the objective's loss and head."""
 
     @property
     def weight(self) -> float:
@@ -64,7 +64,7 @@ class Objective(Protocol):
 
     @property
     def row_targets(self) -> tuple[str, ...] | None:
-        """The targets that list the rows which the head reads; None: it reads all rows."""
+        """The names of targets with the rows that the head reads; None: the head reads all rows."""
 
     @property
     def paddings(self) -> Mapping[str, Padding] | None:
@@ -105,7 +105,7 @@ def prepare(clean: CleanBatch, objectives: Sequence[Objective], *, seed: int) ->
 def _rows_read(
     clean: CleanBatch, objectives: Sequence[Objective], targets: dict[str, npt.NDArray[np.int64]]
 ) -> npt.NDArray[np.int64] | None:
-    """Return the rows that any head reads, and make targets index these rows, in place."""
+    """Return the rows that the heads read; renumber targets to index these rows, in place."""
     names: list[str] = []
     for objective in objectives:
         if objective.row_targets is None:
@@ -121,7 +121,7 @@ def _rows_read(
 
 
 class PretrainingModel(TrainingModel):
-    """An encoder, computed once a batch, with a head for every objective."""
+    """An encoder, computed once per batch, with a head for each objective."""
 
     def __init__(self, encoder: Encoder, objectives: Sequence[Objective]) -> None:
         super().__init__()

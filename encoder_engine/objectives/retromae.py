@@ -1,11 +1,11 @@
 """RetroMAE (Xiao et al. 2022): a weak decoder reconstructs a text from its sentence vector.
 
 How it works: the encoder reads the masked text, as for MLM; its first row is the text's vector h. A
-decoder of one layer has two streams of the text before masking. The queries are
-``h + p_0, .., h + p_N``, with positions p: they know the tokens only through h. The keys and values
-are ``h, e_1, .., e_N``, the embedded tokens. Row i sees h, and each other token with probability
-``1 - mask_probability``, drawn anew for each row (enhanced decoding), but never itself. Row i
-predicts token i. What the visible tokens do not show, h must carry.
+decoder of one layer has two streams of the text before masking. The queries are ``h + p_0, .., h +
+p_N``, with positions p: they know the tokens only through h. The keys and values are ``h, e_1, ..,
+e_N``, the embedded tokens. Row i attends to h, and to each other token with probability ``1 -
+mask_probability``, drawn separately for each row (enhanced decoding), but never to itself. Row i
+predicts token i. Information that the visible tokens lack must come from h.
 
 Dimensions: T tokens, B sequences, P predicted tokens, D width, L longest sequence, H heads.
 """
@@ -49,10 +49,10 @@ AREA = 2**24
 class RetroMAE:
     """Cross-entropy of the decoder's reconstruction, over all tokens but special ones.
 
-    Comes after :class:`MLM`, which masks the encoder's input (15 to 30 % in the paper).
-    ``mask_probability``: the share of tokens that a row of the decoder does not see (0.5 to 0.7 in
-    the paper).
-    Adds the targets ``retromae_first`` [B], the rows of the sentence vectors; the text before
+    Must follow :class:`MLM`, which masks the encoder's input (15 to 30 % in the paper).
+    ``mask_probability``: the share of tokens that a row of the decoder cannot attend to (0.5 to 0.7
+    in the paper). Adds the targets ``retromae_first`` [B], the rows of the sentence vectors; the
+    text before
     masking: ``retromae_ids`` and ``retromae_types`` [T], ``retromae_offsets`` [B + 1];
     ``retromae_keys`` [B], which the visible tokens are drawn by; and ``retromae_rows`` [P], the
     predicted tokens.
@@ -72,10 +72,10 @@ class RetroMAE:
 
     @property
     def paddings(self) -> None:
-        """Return None: the decoder reads the lengths on the host, which CUDA graphs cannot."""
+        """Return None: no CUDA graphs, because the decoder reads lengths on the host."""
 
     def corrupt(self, corrupted: CorruptedBatch, seed: int, /) -> CorruptedBatch:
-        """Add the text before masking, and the keys that the visible tokens are drawn by."""
+        """Add the text before masking, and the random keys for the visible tokens."""
         clean = corrupted.clean
         full = clean.lengths > 0
         types = clean.token_type_ids
@@ -167,7 +167,8 @@ class EnhancedDecoder(nn.Module):
         """Return the decoded rows, [T, D].
 
         ``batch``: the text before masking, without empty sequences. ``vectors_BD``: the sentence
-        vectors. ``keys_B``, ``share``: by which :func:`visible_tokens` draws what each row sees.
+        vectors. ``keys_B``, ``share``: the arguments by which :func:`visible_tokens` draws visible
+        tokens.
         """
         sequences = batch.sequences
         first_B = sequences.cu_seqlens[:-1].long()
@@ -254,10 +255,10 @@ def _normalise(hidden_TD: Tensor, norm: nn.LayerNorm) -> Tensor:
 
 
 def _like_lengths(lengths: npt.NDArray[np.int64]) -> list[npt.NDArray[np.int64]]:
-    """Return the indices of the sequences in groups, longest first.
+    """Group sequences of similar length, longest first; return each group's indices.
 
     In a group no length is less than half of the longest, and the padded area is at most ``AREA``,
-    or a single sequence's.
+    except for a single sequence.
     """
     groups: list[npt.NDArray[np.int64]] = []
     order = np.argsort(-lengths, kind="stable")
@@ -272,9 +273,9 @@ def _like_lengths(lengths: npt.NDArray[np.int64]) -> list[npt.NDArray[np.int64]]
 
 
 def visible_tokens(keys_B: Tensor, length: int, share: float) -> Tensor:
-    """Return the tokens that each row of the decoder sees, bool [B, L, L], row by token.
+    """Return the tokens that each decoder row can attend to, bool [B, L, L], row by token.
 
-    The first token is always seen; a row does not see itself; each other token is seen with
+    The first token is always visible, a row's own token never; each other token is visible with
     probability ``share``. An entry is a pure function of the sequence's key, int64 [B], and of the
     two positions: it does not depend on ``length``, the batch or the device.
     """
@@ -295,12 +296,12 @@ def _signed(word: int) -> int:
 
 
 def _shifted(words: Tensor, places: int) -> Tensor:
-    """Shift right, as if the words were unsigned."""
+    """Shift int64 words right as unsigned words, without copying the sign."""
     return (words >> places) & ((1 << (64 - places)) - 1)
 
 
 def _mixed(words: Tensor) -> Tensor:
-    """Mix the bits of words as packing.draws does, in int64."""
+    """Mix the bits of int64 words, as packing.draws does with uint64 words."""
     words = (words ^ _shifted(words, 30)) * _signed(0xBF58476D1CE4E5B9)
     words = (words ^ _shifted(words, 27)) * _signed(0x94D049BB133111EB)
     return words ^ _shifted(words, 31)

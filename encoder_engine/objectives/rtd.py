@@ -1,4 +1,4 @@
-"""Replaced token detection (Clark et al. 2020): find the tokens that a small generator replaced.
+"""Replaced token detection (Clark et al. 2020): detect tokens that a small generator replaced.
 
 Dimensions: T tokens, M hidden tokens, V vocabulary.
 """

@@ -32,7 +32,7 @@ __all__ = ["SBO", "SpanBoundary"]
 
 
 class SpanBoundary(nn.Module):
-    """The head: two layers ``h = norm(gelu(W [x_left; x_right; p_(i - left)]))``.
+    """The head of the span boundary objective: two layers ``norm(gelu(W [x_left; x_right; p_i]))``.
 
     ``longest``: the number of relative positions p. The output weight is the token embeddings, with
     a bias.
@@ -75,9 +75,9 @@ class SpanBoundary(nn.Module):
 class SBO:
     """The span boundary objective: cross-entropy of masked tokens, given both sides of their span.
 
-    Follows :class:`MLM` with ``unit="span"``, whose spans it reads. Adjacent spans are merged, so
-    that no neighbour is masked. Tokens of a span beyond ``longest`` are left out. Adds the targets
-    ``sbo_left``, ``sbo_right``, ``sbo_places`` and ``sbo_labels`` [M].
+    Must follow :class:`MLM` with ``unit="span"``, whose spans this objective reads. Adjacent spans
+    are merged, so that no neighbour is masked. Tokens of a span beyond ``longest`` are left out.
+    Adds the targets ``sbo_left``, ``sbo_right``, ``sbo_places`` and ``sbo_labels`` [M].
     """
 
     longest: int = 20
@@ -88,7 +88,7 @@ class SBO:
 
     @property
     def paddings(self) -> Mapping[str, Padding] | None:
-        """Return how the targets are padded: by row 0, with a label that the loss ignores."""
+        """Return how the targets are padded: with row 0 and a label that the loss ignores."""
         return {
             **dict.fromkeys(("sbo_left", "sbo_right", "sbo_places"), Padding(0)),
             "sbo_labels": Padding(IGNORED),
@@ -112,7 +112,7 @@ class SBO:
         return replace(corrupted, targets={**corrupted.targets, **found})
 
     def head(self, encoder: Encoder) -> SpanBoundary:
-        """Make the two layers and the positions, randomly initialised."""
+        """Make the head, with two layers and position embeddings, randomly initialised."""
         return SpanBoundary(encoder, longest=self.longest)
 
     def count(self, targets: Mapping[str, Tensor]) -> int:

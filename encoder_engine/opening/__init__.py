@@ -1,1 +1,1 @@
-"""Reads the files of a model directory that say how texts become vectors."""
+"""Reads the files of a model directory that define how vectors are computed from texts."""

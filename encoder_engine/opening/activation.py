@@ -30,7 +30,7 @@ ACTIVATION_NAMES: dict[Activation, str] = {_KNOWN[name]: name for name in revers
 
 
 def check_activation(activation: str) -> Activation:
-    """Return an activation by its name. Raises :class:`InputError` for an unknown one."""
+    """Validate the name of an activation. Raises :class:`InputError` for an unknown one."""
     for known in ACTIVATION_NAMES:
         if activation == known:
             return known

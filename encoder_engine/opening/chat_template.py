@@ -1,6 +1,6 @@
-"""Reads the chat template of a reranker, a program in Jinja over messages, and renders pairs by it.
+"""Reads a reranker's chat template, a Jinja template of messages, and renders pairs with it.
 
-Templates come with models, from anywhere: they run in Jinja's sandbox, as those of transformers do.
+Templates are untrusted parts of models, so they run in Jinja's sandbox, as in transformers.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ _ADVICE = "; pass template=PairTemplate(...) with the words around a pair"
 
 @dataclass(frozen=True, kw_only=True)
 class ChatSettings:
-    """The keys of a Transformer module that decide how a pair becomes a text.
+    """The keys of a Transformer module that decide how a pair is rendered as a text.
 
-    message_format: ``"flat"``, ``"structured"`` or ``"auto"``; None: there are no messages, and a
-        pair is tokenized as a pair.
-    template: the name of a template, or a template; None: the default one.
+    message_format: ``"flat"``, ``"structured"`` or ``"auto"``; None: no messages; a pair is
+    tokenized as a pair.
+    template: the name of a template, or a template; None: the default template.
     variables: further variables of the template, such as ``add_generation_prompt``.
     """
 
@@ -108,10 +108,10 @@ def read_limit(config: JsonValue) -> int | None:
 
 
 class ChatTemplate:
-    """A directory's chat template, which puts words around a query and a document.
+    """A directory's chat template, which renders a query and a document as one text.
 
-    Raises :class:`ConfigError` where there is no template, it cannot be rendered, or its result
-    does not hold both texts, and :class:`MissingDependencyError` without Jinja (extra ``chat``).
+    Raises :class:`ConfigError` if there is no template, it cannot be rendered, or its result lacks
+    one of the texts, and :class:`MissingDependencyError` without Jinja (extra ``chat``).
     """
 
     def __init__(self, folder: Path, settings: ChatSettings, model_type: str) -> None:
@@ -136,7 +136,7 @@ class ChatTemplate:
     def render(self, prompt: str, query: str, document: str) -> str:
         """Return a pair as one text.
 
-        prompt: the text of a system message before the pair; empty: there is no such message.
+        prompt: the text of a system message before the pair; empty: no system message.
         """
         contents: list[tuple[str, Any]] = [("system", prompt)] if prompt else []
         contents += [("query", query), ("document", document)]
@@ -179,9 +179,9 @@ def _choose_template(
 
 
 def _read_templates(folder: Path) -> tuple[str | dict[str, str], str]:
-    """Return the only template or all by name, and where they were read.
+    """Return the only template, or all by name, and the file they were read from.
 
-    Files win over tokenizer_config.json, as in transformers.
+    Template files take precedence over tokenizer_config.json, as in transformers.
     """
     paths = {path.stem: path for path in sorted((folder / FOLDER).glob("*.jinja"))}
     if (folder / FILE).is_file():
@@ -201,7 +201,7 @@ def _read_templates(folder: Path) -> tuple[str | dict[str, str], str]:
 
 
 def _special_tokens(folder: Path, names: set[str]) -> dict[str, str]:
-    """Return the tokens among a template's variables: special tokens, and others that have a name.
+    """Return the named tokens among a template's variables, such as special tokens.
 
     Raises :class:`UnsupportedFeatureError` for a special token that no file states: for such
     tokens, classes of transformers have defaults of their own.
@@ -229,7 +229,7 @@ def _special_tokens(folder: Path, names: set[str]) -> dict[str, str]:
 
 
 def _own_tokens(config: JsonValue) -> dict[str, JsonValue]:
-    """Return tokens by the names that a tokenizer gives them, such as ``image_token``."""
+    """Return the further tokens that a tokenizer names, such as ``image_token``, by name."""
     own = {name: token for name, token in config.members().items() if name.endswith("_token")}
     for key in ("extra_special_tokens", "model_specific_special_tokens"):
         if isinstance(config.get(key).value, dict):
@@ -238,14 +238,14 @@ def _own_tokens(config: JsonValue) -> dict[str, JsonValue]:
 
 
 def _stated_token(name: str, token: JsonValue) -> dict[str, str]:
-    """Return a token by its name; nothing for null."""
+    """Return a token by its name; {} for null."""
     if isinstance(token.value, dict):
         token = token.get("content")
     return {} if token.is_null else {name: token.string()}
 
 
 def _environment() -> Any:
-    """Make the sandbox of templates, as transformers does."""
+    """Make the sandboxed Jinja environment of templates, as transformers does."""
     try:
         from jinja2 import TemplateError
         from jinja2.sandbox import ImmutableSandboxedEnvironment

@@ -1,4 +1,4 @@
-"""Compares a model directory's files with their recorded checksums before they are read."""
+"""Verifies a model directory's files by recorded checksums before they are read."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _SETTINGS = (".json", ".txt", ".jinja")
 
 
 def verify_settings(folder: Path) -> None:
-    """Compare a folder's settings and vocabulary with checksums. Raises :class:`ChecksumError`."""
+    """Verify a folder's settings and vocabulary files. Raises :class:`ChecksumError`."""
     _compare_settings(folder, recorded_checksums(folder))
 
 
 def verify_modules(directory: Path, folders: Sequence[Path]) -> None:
-    """Compare the files of a model's modules with the checksums of any directory that lists them.
+    """Verify the files of a model's modules by the checksums of the directories that list them.
 
     ``folders``: one for each module, the encoder's first; ``Encoder.from_pretrained`` compares the
     encoder's weights. Raises :class:`ChecksumError`.

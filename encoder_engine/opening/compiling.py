@@ -1,4 +1,4 @@
-"""Compiles a model directory: the encoder to a file that is mapped; the settings are copied."""
+"""Compiles a model directory: writes the encoder in a mapped layout, and copies the settings."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ def compile_directory(
 ) -> CompiledEncoder:
     """Write a model directory whose encoder is compiled; return the encoder.
 
-    output: a new folder. It holds the directory's settings, vocabularies and modules, and
-        ``compiled.safetensors`` in place of the encoder's weights. The folder is loaded like the
+    output: a new folder, for the directory's settings, vocabularies and modules, and
+        ``compiled.safetensors`` instead of the encoder's weights. The folder is loaded like the
         original.
-    overwrite: replaces a folder that holds a compiled model, or nothing, when the new one is
-        complete. No file of the former folder stays.
+    overwrite: replace a folder that contains a compiled model, or nothing, once the new one is
+        complete. No file of the old folder is kept.
     task: the name of the adapter to merge; see :meth:`Embedder.from_pretrained`.
 
     Other arguments: see :meth:`CompiledEncoder.from_pretrained`. Raises :class:`OutputError` for a
@@ -104,7 +104,7 @@ def compile_directory(
 
 
 def _check_output(source: Path, target: Path, *, overwrite: bool) -> None:
-    """Raise :class:`OutputError` where the folder must not be written or replaced."""
+    """Raise :class:`OutputError` if the folder must not be written or replaced."""
     if source.resolve().is_relative_to(target.resolve()):
         raise OutputError(
             f"{target} is or holds the model that is to be compiled, which would be lost; name "

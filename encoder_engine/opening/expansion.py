@@ -24,10 +24,10 @@ __all__ = ["QueryExpansion"]
 class QueryExpansion:
     """The padding of queries to a number of tokens.
 
-    length: the least tokens of a query.
+    length: the number of tokens that shorter queries are padded to.
     token_id: the token that is added.
-    fixed: longer queries are cut to ``length``; False: they are left as they are.
-    attended: tokens attend to the added ones.
+    fixed: longer queries are truncated to ``length``; False: longer queries are kept.
+    attended: whether the query's tokens attend to the added ones.
     """
 
     length: int
@@ -36,7 +36,7 @@ class QueryExpansion:
     attended: bool = False
 
     def describe(self, tokenizer: Tokenizer) -> dict[str, Any]:
-        """Return the settings as a Transformer of sentence-transformers states them."""
+        """Return the settings as sentence-transformers' Transformer module stores them."""
         return {
             "strategy": "fixed" if self.fixed else "min",
             "length": self.length,
@@ -45,7 +45,7 @@ class QueryExpansion:
         }
 
     def expand(self, tokenized: TokenizedRows) -> TokenRows:
-        """Return the rows of tokenized queries with the added tokens, whose segment is 0."""
+        """Return the token rows of queries with the added tokens, which have token type 0."""
         rows = TokenRows.of(tokenized)
         lengths = rows.lengths.astype(np.int64)
         missing = np.maximum(self.length - lengths, 0)

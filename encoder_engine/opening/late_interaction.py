@@ -69,10 +69,10 @@ _USUAL_LENGTH = 32
 
 @dataclass(frozen=True, kw_only=True)
 class TokenMask:
-    """The tokens whose vectors are left out.
+    """The rule for tokens that get no vector.
 
-    skipped: the ids to leave out of the texts of ``tasks``: ``"query"``, ``"document"`` or both.
-    kept: the only ids that remain of documents; empty: all.
+    skipped: the ids that get no vector in texts of ``tasks``: ``"query"``, ``"document"`` or both.
+    kept: the only ids that get a vector in documents; empty: all.
     """
 
     skipped: frozenset[int] = frozenset()
@@ -84,10 +84,10 @@ class TokenMask:
 class LateInteraction:
     """A model directory of late interaction.
 
-    opened: the directory; its settings hold the prompts.
+    opened: the directory, with the prompts in its settings.
     tokenizer: the tokenizer, with the markers of the prefixes as special tokens.
     modules: the modules after the encoder, for each token.
-    normalized: token vectors have Euclidean length 1.
+    normalized: whether token vectors are scaled to Euclidean length 1.
     query_length, document_length: the most tokens; None: the directory's limit.
     expansion: the padding of queries; None: they are not padded.
     """
@@ -104,12 +104,12 @@ class LateInteraction:
 
 @dataclass(frozen=True, kw_only=True)
 class _Former:
-    """The settings beside the modules, in the formats before sentence-transformers 6.
+    """The settings outside the modules, in the formats before sentence-transformers 6.
 
-    prefixes: put before queries and documents; a marker among them is one token.
-    lengths: in the form of a Transformer's keys; keys that a Transformer states win.
-    words: the tokens that documents leave out; None: punctuation.
-    appends_modules: a token mask and Normalize follow, though no module states them.
+    prefixes: the texts put before queries and documents; a marker among them is one token.
+    lengths: the lengths, as keys of a Transformer module, whose own keys take precedence.
+    words: the tokens of documents that get no vector; None: punctuation.
+    appends_modules: whether a token mask and Normalize follow that no module states.
     """
 
     prefixes: dict[str, str]
@@ -119,7 +119,7 @@ class _Former:
 
 
 def open_late_interaction(path_or_hub_id: str | os.PathLike[str]) -> LateInteraction:
-    """Open a directory in one of the layouts that the head of this file lists.
+    """Open a directory in one of the layouts that this module's docstring lists.
 
     Raises :class:`UnsupportedFeatureError` for a directory of another kind or with other modules,
     :class:`ConfigError` for malformed settings, and :class:`CheckpointError` for weights that are
@@ -207,7 +207,7 @@ def _read_stanford_projection(directory: Path) -> ModuleStack:
 
 
 def _read_pylate(directory: Path) -> _Former:
-    """Read what PyLate adds to config_sentence_transformers.json, if anything."""
+    """Read the keys that PyLate adds to config_sentence_transformers.json, if there are any."""
     path = directory / CONFIG
     if not path.is_file():
         return _Former(prefixes={}, lengths={})
@@ -245,7 +245,7 @@ def _read_pylate(directory: Path) -> _Former:
 
 
 def _with_prefixes(opened: ModelDirectory, prefixes: dict[str, str]) -> ModelDirectory:
-    """Put the prefixes before the prompts of queries and documents."""
+    """Prepend the prefixes to the prompts of queries and documents."""
     prompts = dict(opened.settings.prompts)
     for kind, prefix in prefixes.items():
         prompts[kind] = prefix + (prompts.get(kind) or "").removeprefix(prefix)
@@ -253,7 +253,7 @@ def _with_prefixes(opened: ModelDirectory, prefixes: dict[str, str]) -> ModelDir
 
 
 def register_markers(tokenizer: Tokenizer, prefixes: Mapping[str, str]) -> Tokenizer:
-    """Make each prefix that is in the vocabulary a single token, wherever it is in a text.
+    """Return a tokenizer in which each prefix of the vocabulary is always a single token.
 
     ColBERT inserts its markers as ids. As text, "[unused0]" would be cut into pieces, and an added
     "[Q] " is not found in text that is lower-cased.
@@ -293,7 +293,7 @@ def _read_mask(folder: Path, tokenizer: Tokenizer) -> TokenMask:
 
 
 def token_ids(words: Sequence[str], tokenizer: Tokenizer) -> frozenset[int]:
-    """Return the ids of words; a word that is no token has none."""
+    """Return the ids of those words that are a single token of the vocabulary."""
     found = (tokenizer.token_to_id(word) for word in words)
     return frozenset(number for number in found if number is not None)
 

@@ -25,9 +25,9 @@ LOGIT_SCORE = "LogitScore"
 
 @dataclass(frozen=True)
 class ModuleOrder:
-    """The modules that a kind of directory may list.
+    """The modules that a kind of directory may list, and their order.
 
-    pattern: matches their names, joined by spaces.
+    pattern: a regular expression that matches their names, joined by spaces.
     known: all names in the pattern.
     description: the pattern in words, for messages.
     """
@@ -165,11 +165,11 @@ class Module:
 
 @dataclass(frozen=True, kw_only=True)
 class TransformerConfig:
-    """The settings of a Transformer module beside its encoder's.
+    """The settings of a Transformer module besides its encoder's.
 
-    hidden_states: all layers are passed on, as WeightedLayerPooling needs them.
-    late_interaction: the keys of queries' and documents' lengths that the file states.
-    chat: the file, whose keys of messages and chat templates are still to be read.
+    hidden_states: whether all layers are passed on, as WeightedLayerPooling needs.
+    late_interaction: the keys of queries' and documents' lengths in the file.
+    chat: the file's values, for keys of messages and chat templates.
     """
 
     max_seq_length: int | None = None
@@ -185,7 +185,7 @@ class PoolingConfig:
 
     modes: pooling modes, whose results are concatenated in this order.
     width: features of the encoder's vectors.
-    include_prompt: the prompt's tokens are pooled too.
+    include_prompt: whether the prompt's tokens are pooled too.
     """
 
     modes: tuple[PoolingMode, ...]
@@ -194,7 +194,7 @@ class PoolingConfig:
 
 
 def is_hybrid(directory: Path) -> bool:
-    """Return whether a directory holds the layers of sparse and token vectors."""
+    """Return whether a directory has BGE-M3's layers for sparse and token vectors."""
     return all((directory / name).is_file() for name in (SPARSE_FILE, TOKENS_FILE))
 
 
@@ -211,7 +211,7 @@ def read_modules(directory: Path, order: ModuleOrder = EMBEDDER_ORDER) -> tuple[
 
 
 def check_order(path: Path, kinds: Sequence[str], order: ModuleOrder) -> None:
-    """Raise :class:`UnsupportedFeatureError` for modules that are not in the order."""
+    """Raise :class:`UnsupportedFeatureError` unless modules have the required order."""
     listed = " ".join(kinds)
     if re.fullmatch(order.pattern, listed):
         return
@@ -247,7 +247,7 @@ def read_module_kinds(directory: Path) -> list[str]:
 
 
 def module_folder(path: Path, stated: JsonValue) -> Path:
-    """Resolve a module's folder beside ``path``; links must not lead out of that directory."""
+    """Return a module's folder beside ``path``; links must not lead out of the directory."""
     folder = stated.string()
     try:
         target = (path.parent / folder).resolve()
@@ -272,7 +272,7 @@ def _read_module(path: Path, entry: JsonValue, known: Collection[str]) -> Module
 
 
 def check_module_type(path: Path, kind: str, known: Collection[str]) -> str:
-    """Return the name of a module's class.
+    """Return the name of a module's class, if it is known.
 
     Raises :class:`UnsupportedFeatureError` for a class that is not known.
     """
@@ -307,8 +307,8 @@ def read_transformer_config(
     """Read ``sentence_bert_config.json`` (or an older name); without a file, all defaults.
 
     task: the ``transformer_task`` that the file must state, if it states one.
-    reads: the field of the transformer's output that the next module takes.
-    makes: the name under which modules pass that field on.
+    reads: the field of the transformer's output that the next module reads.
+    makes: the name under which modules pass on that field.
     late_interaction: accept lengths of queries and documents.
     chat: accept settings of chat templates.
 
@@ -387,7 +387,10 @@ def _pooling_modes(config: JsonValue) -> tuple[PoolingMode, ...]:
 
 
 def check_pooling_modes(value: object, *, where: str = "") -> tuple[PoolingMode, ...]:
-    """Turn a mode or a list of modes into a tuple. Raises :class:`ConfigError` for unknown ones."""
+    """Return one mode or a list of modes as a tuple.
+
+    Raises :class:`ConfigError` for unknown ones.
+    """
     modes = [value] if isinstance(value, str) else value
     if not isinstance(modes, (list, tuple)) or not modes:
         raise ConfigError(f"{where}pooling must be a mode or a list of modes, got {value!r}")

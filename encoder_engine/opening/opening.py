@@ -58,12 +58,12 @@ _TASK = "task.json"
 
 @dataclass(frozen=True, kw_only=True)
 class ModelDirectory:
-    """A model directory whose settings were compared with their checksums and read.
+    """A model directory whose settings were verified and read.
 
-    modules: those of ``modules.json``, or a Router's for documents; a plain transformers directory
-        has none.
-    makes: the name of the output of the last module.
-    routes: the modules of each route of a Router, with those before and after it;
+    modules: the modules in ``modules.json``, or a Router's modules for documents; a plain
+        transformers directory has none.
+    makes: the name of the last module's output.
+    routes: the modules of each route of a Router, with the modules before and after the Router;
         ``default_route``: the route of calls that name none.
     """
 
@@ -82,7 +82,7 @@ class ModelDirectory:
         return self.transformer.max_seq_length or tokenizer_limit(self.encoder_folder)
 
     def read_tokenizer(self) -> Tokenizer:
-        """Load the tokenizer, with lower-casing if the transformer's module sets it."""
+        """Load the tokenizer, lower-casing if the Transformer module says so."""
         return read_tokenizer(self.encoder_folder, lowercase=self.transformer.lowercase)
 
     def read_recipe(self, pooling: str | Sequence[str] | None) -> PoolingRecipe:
@@ -119,7 +119,7 @@ class ModelDirectory:
         )
 
     def of_queries(self) -> ModelDirectory:
-        """Return the directory as the query's route of its Router reads it."""
+        """Return the directory with the modules of its Router's query route."""
         modules = self.routes[QUERY]
         folder = modules[0].folder
         own = read_transformer_config(folder) if modules[0].kind == "Transformer" else None
@@ -133,7 +133,7 @@ class ModelDirectory:
 
     @property
     def _passes_all_layers(self) -> bool:
-        """True where the encoder returns every layer: a weighted sum of layers needs them."""
+        """True if the encoder returns all layers, for a weighted sum of layers."""
         if self.transformer.hidden_states:
             return True
         try:
@@ -158,7 +158,7 @@ def open_directory(
 ) -> ModelDirectory:
     """Resolve a path or hub id, and open it as sentence-transformers' ``model_type``.
 
-    order: the modules that the directory may have.
+    order: the modules that the directory may have, and their order.
     plain: accept a transformers directory without ``modules.json``.
     settings_of_plain: read the settings of such a directory, beside its ``tokenizer_config.json``.
     task, reads, makes, late_interaction, chat: the transformer's role; see
@@ -211,7 +211,7 @@ def open_directory(
 def refuse_other_models(directory: Path) -> None:
     """Raise :class:`UnsupportedFeatureError` for a fine-tuning run's adapter, and for GLiNER.
 
-    They have neither the pooling and prompts of an embedder nor the modules of a ranker.
+    Such models have neither the pooling and prompts of an embedder nor the modules of a ranker.
     """
     if is_gliner(directory):
         raise UnsupportedFeatureError(

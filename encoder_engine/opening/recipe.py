@@ -65,18 +65,18 @@ class PoolingRecipe:
 
     encoder_directory: the folder of the encoder and the tokenizer.
     pooling: pooling modes, whose results are concatenated in this order.
-    default_pooling: neither the directory nor the caller named a mode.
+    default_pooling: whether neither the directory nor the caller named a mode.
     pooling_width: the encoder width that the pooling was made for, if stated.
-    include_prompt: the prompt's tokens are pooled too.
+    include_prompt: whether the prompt's tokens are pooled too.
     modules: the modules after pooling, such as dense layers.
-    normalized: vectors have Euclidean length 1.
-    max_seq_length: tokens per text, special tokens included; None: no limit.
-    lowercase: text is lower-cased before the tokenizer.
+    normalized: whether vectors are scaled to Euclidean length 1.
+    max_seq_length: the most tokens of a text, special tokens included; None: no limit.
+    lowercase: whether text is lower-cased before the tokenizer.
     prompts: prompts by name.
     default_prompt_name: the prompt of calls that name none.
-    truncate_dim: leading features to keep; None: all.
+    truncate_dim: the number of leading features to keep; None: all.
     similarity: the name of the similarity function, if stated.
-    layers: the pooled layers with their weights, 0 the embeddings; None: the last alone.
+    layers: the layers to pool, with their weights; 0: the embeddings; None: only the last layer.
     """
 
     encoder_directory: Path
@@ -95,7 +95,7 @@ class PoolingRecipe:
     layers: tuple[tuple[int, float], ...] | None = None
 
     def check_width(self, width: int) -> None:
-        """Raise :class:`ConfigError` if pooling or modules are for an encoder of other width."""
+        """Raise :class:`ConfigError` if pooling or modules are for an encoder of another width."""
         fault = self.modules.mismatch(width * len(self.pooling))
         if self.pooling_width not in (None, width):
             fault = f"the pooling expects vectors of {self.pooling_width} features, "
@@ -108,7 +108,7 @@ class PoolingRecipe:
 class Settings:
     """The settings of ``config_sentence_transformers.json``; the defaults where it is absent.
 
-    ``max_active_dims``: values of a sparse vector to keep; None: all.
+    ``max_active_dims``: the number of values of a sparse vector to keep; None: all.
     """
 
     prompts: dict[str, str] = field(default_factory=lambda: {"query": "", "document": ""})
@@ -133,7 +133,7 @@ def tokenizer_limit(directory: Path) -> int | None:
 
 
 def read_tokenizer(directory: Path, *, lowercase: bool) -> Tokenizer:
-    """Load a tokenizer; ``lowercase`` adds lower-casing and leaves accents as they were."""
+    """Load a tokenizer; ``lowercase``: lower-case texts, treating accents as before."""
     tokenizer = Tokenizer.from_pretrained(directory)
     model = tokenizer.spec.model
     lowered = model.lowercased() if lowercase else model
@@ -141,7 +141,7 @@ def read_tokenizer(directory: Path, *, lowercase: bool) -> Tokenizer:
 
 
 def read_settings(directory: Path, wanted: str) -> Settings:
-    """Read a directory's settings for a model of type ``wanted``.
+    """Read a directory's settings, for a model of the type ``wanted``.
 
     Raises :class:`UnsupportedFeatureError` for another type and :class:`ConfigError` for a
     malformed file.

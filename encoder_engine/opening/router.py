@@ -1,4 +1,4 @@
-"""Reads a Router of sentence-transformers: modules for queries, and others for documents."""
+"""Reads a Router of sentence-transformers: separate modules for queries and documents."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ _ORDERS = {
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TokenWeights:
-    """Weights of tokens that need no model: those of inference-free queries.
+    """A table of token weights that replaces the model for queries (inference-free queries).
 
     weights_V: the weight of each token, float32 [V].
-    max_length: tokens kept of a text; None: all.
+    max_length: the most tokens of a text; None: no limit.
     """
 
     tokenizer: Tokenizer
@@ -70,7 +70,7 @@ class TokenWeights:
 def read_router(
     modules: Sequence[Module], model_type: str
 ) -> tuple[dict[str, tuple[Module, ...]], str]:
-    """Read each route's modules, with those around the Router, and the default route's name.
+    """Read each route's modules, including those around the Router, and the default route's name.
 
     Raises :class:`UnsupportedFeatureError` for other routes than ``query`` and ``document``, and
     for other modules, and :class:`ConfigError` for a malformed file.
@@ -128,7 +128,7 @@ def read_router(
 
 
 def read_query_weights(routes: Mapping[str, tuple[Module, ...]]) -> TokenWeights | None:
-    """Read the weights of inference-free queries; None where a model encodes queries."""
+    """Read the token weights of queries; None: a model encodes queries."""
     route = routes.get(QUERY, ())
     if not route or route == routes[DOCUMENT]:
         return None

@@ -84,10 +84,10 @@ ACTIVATIONS: dict[str, StackActivation] = {
 def read_stack(
     modules: Sequence[Module], *, reads: str = SENTENCE, writes: str | None = None
 ) -> ModuleStack:
-    """Read the modules after pooling, or after an encoder; Dropout does nothing in inference.
+    """Read the modules after pooling, or after an encoder; Dropout modules are ignored.
 
-    reads: the name of what each module must read and write.
-    writes: the name of what the last one must write, if not ``reads``.
+    reads: the name of the value that each module must read and write.
+    writes: the name of the value that the last module must write, if not ``reads``.
 
     Raises :class:`UnsupportedFeatureError` for a setting that is not implemented, and
     :class:`CheckpointFileError` for weights that do not fit the settings.
@@ -178,7 +178,7 @@ def check_normalize(folder: Path, *, reads: str = SENTENCE) -> None:
 def _check_names(
     config: JsonValue, reads: str, *, default: str | None = None, writes: str | None = None
 ) -> None:
-    """Raise :class:`UnsupportedFeatureError` for a module that reads or writes anything else."""
+    """Raise :class:`UnsupportedFeatureError` for a module that reads or writes another value."""
     names = {"module_input_name": reads, "module_output_name": writes or reads}
     for key, name in names.items():
         stated = config.get(key)
@@ -209,7 +209,7 @@ def read_layer_mix(folder: Path) -> tuple[tuple[int, float], ...]:
 
 
 def _read_weights(folder: Path, shapes: dict[str, tuple[int, ...]]) -> dict[str, Vectors]:
-    """Read a module's weights as float32; there must be these and no others."""
+    """Read a module's weights as float32; exactly these names and shapes must be there."""
     with open_tensors(folder) as tensors:
         found = {name: tensor.shape for name, tensor in tensors.items()}
         if found != shapes:

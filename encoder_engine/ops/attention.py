@@ -38,9 +38,9 @@ __all__ = ["Disentangled", "attention", "attention_probabilities"]
 class AttentionFacts(CallFacts):
     """The facts of a call by which an implementation of attention is chosen.
 
-    ``terms``: the names of the given optional arguments, such as ``("window", "causal")``.
-    ``equal_length``: the length of each sequence of a batch of 8,192 tokens or more on an H100 or
-    H200; 0: of another batch.
+    ``terms``: the names of the optional arguments of the call, such as ``("window", "causal")``.
+    ``equal_length``: the sequences' length, if all have the same, the batch has 8,192 tokens or
+    more, and the GPU is an H100 or H200; else 0.
     """
 
     head_dim: int = 64
@@ -60,10 +60,10 @@ MIN_EQUAL_TOKENS = 8192
 
 
 def _is_triton_automatic(facts: AttentionFacts) -> bool:
-    """Return whether Triton's kernels run without a request: not where cuDNN's are faster.
+    """Return whether Triton's kernels may be chosen automatically: not where cuDNN's are faster.
 
-    With gradients they do: cuDNN's, which took 0.67 to 0.93 times as long, promise no fixed order
-    of sums.
+    With gradients they may: cuDNN's kernels, which took 0.67 to 0.93 times as long, promise no
+    fixed order of sums.
     """
     by_cudnn = (
         facts.equal_length in EQUAL_LENGTHS.get(facts.head_dim, ())
@@ -74,7 +74,7 @@ def _is_triton_automatic(facts: AttentionFacts) -> bool:
 
 
 def equal_length_of(query_THD: Tensor, sequences: Sequences) -> int:
-    """Return the fact ``equal_length`` of a call; it reads nothing back from the device."""
+    """Return the fact ``equal_length`` of a call, without waiting for the device."""
     # A compiled graph computes other lengths too.
     if torch.compiler.is_compiling() or not gpu.is_hopper(query_THD):
         return 0
@@ -142,7 +142,7 @@ def attention(
     global_rows: SelectedRows | None = None,
     implementation: str | None = None,
 ) -> Tensor:
-    """Compute bidirectional attention within each sequence; no token sees another sequence.
+    """Compute bidirectional attention within each sequence; no token attends to another sequence.
 
     For each sequence s and head: ``softmax(scale * q_s @ k_s.T + terms) @ v_s`` (Vaswani et al.
     2017).
@@ -152,9 +152,9 @@ def attention(
     (Ainslie et al. 2023); one dtype and device with the query.
     ``scale``: of the scores; default ``D ** -0.5``.
     ``dropout``: the probability of dropping an attention weight.
-    ``window``: the tokens that a token sees on either side: ModernBERT's ``local_attention // 2``,
-    Longformer's ``attention_window // 2``. None: all.
-    ``causal``: no token sees a later one.
+    ``window``: the number of tokens that a token attends to on either side: ModernBERT's
+    ``local_attention // 2``, Longformer's ``attention_window // 2``. None: all.
+    ``causal``: no token attends to a later one.
     ``alibi_slopes_H``: constants [H] in float32 (float64 for float64); ``slope * abs(d)`` is
     subtracted, d the key's position minus the query's (Press et al. 2022, in both directions).
     ``relative_bias_HR``: [H, 2 r + 1] in the query's dtype or float32; adds
@@ -166,14 +166,14 @@ def attention(
     an entry outside reads other memory, or ends the process. On a GPU, ``aten`` sums their
     gradients by atomics.
     ``query_rows``: the query and the result hold these M rows alone, [M, H, D].
-    ``global_rows``: with a ``window``, rows that see every token of their sequence and are seen by
-    every token. For global rows with projections of their own (Longformer), call again with
-    ``query_rows=global_rows`` and write the result over theirs.
+    ``global_rows``: with a ``window``, rows that attend to every token of their sequence and that
+    every token attends to. For global rows with projections of their own (Longformer), call again
+    with ``query_rows=global_rows`` and write the result over theirs.
 
     Returns [T, H, D] in the input's dtype; statistics are in float32 or wider. Backward sums in a
     fixed order without atomics, by ``triton`` and on a CPU: bit-reproducible by default. Without
     gradients and terms, an H100 or H200 computes bfloat16 sequences of one length by ``aten``
-    (cuDNN) by default, at lengths where an H200 was faster so. Raises :class:`ShapeError`.
+    (cuDNN) by default, at lengths where this was faster on an H200. Raises :class:`ShapeError`.
     """
     check_rows(query_THD, key_TKD, sequences, query_rows)
     check_values(query_THD, key_TKD, value_TKD)

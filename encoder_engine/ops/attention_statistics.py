@@ -1,4 +1,4 @@
-"""Attention with statistics of its weights by query and head, without a matrix: the contract.
+"""Attention with statistics of its weights, computed without storing the weights: the contract.
 
 Dimensions: T packed tokens, H heads, K heads of keys, D head size, C marks.
 """
@@ -48,8 +48,9 @@ class AttentionStatistics(NamedTuple):
     maximum_TH: the greatest weight.
     offset_TH: its key's position minus the query's, int64; the first of equals.
     entropy_TH: in nats.
-    distance_TH: the mean distance between query and key, in tokens.
-    near_THO: the weights of the tokens before, at and after the query, [T, H, 3].
+    distance_TH: the weighted mean distance between query and key, in tokens.
+    near_THO: the weights of the token before the query, of its own token and of the next, [T, H,
+    3].
     marked_THC: the summed weights of the keys with each mark.
     """
 
@@ -77,10 +78,10 @@ def attention_statistics(
     global_rows: SelectedRows | None = None,
     implementation: str | None = None,
 ) -> tuple[Tensor, AttentionStatistics]:
-    """Compute attention, and summarise its weights, of which only a tile exists at a time.
+    """Compute attention and statistics of its weights, of which only a tile exists at a time.
 
     Equals :func:`attention` and the statistics of :func:`attention_probabilities`, in memory that
-    grows with T. On a CPU both come from one pass over the keys.
+    grows with T. On a CPU, one pass over the keys computes both.
 
     ``marks_TC``: bool [T, C]; the marks of each token as a key, such as "is a separator".
     Other arguments are those of :func:`attention`. No gradient is computed.

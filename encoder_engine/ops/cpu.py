@@ -1,4 +1,4 @@
-"""The conditions under which a kernel of the C++ extension can take a call."""
+"""Decides whether a kernel of the C++ extension supports a call."""
 
 from __future__ import annotations
 
@@ -78,11 +78,11 @@ def release_kept_memory() -> None:
 
 
 def is_automatic(_facts: CallFacts) -> bool:
-    """Return whether native kernels run without a request: portable ones are slower than aten."""
+    """Return whether native kernels may be chosen automatically: portable ones are slower."""
     return _instruction_set() != "portable"
 
 
 def native(room: str, refuse: Callable[[Any], str | None] = refuse_trained) -> Implementation:
-    """Return an operation's implementation by the extension; ``room``: the name of its file."""
+    """Return an operation's ``native`` implementation; ``room``: the name of its file."""
     module = f"encoder_engine.ops.native.{room}"
     return Implementation(name="native", module=module, refuse=refuse, automatic=is_automatic)

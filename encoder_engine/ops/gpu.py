@@ -1,4 +1,4 @@
-"""The conditions under which a Triton kernel can take a call."""
+"""Decides whether a Triton kernel supports a call."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def refuse_triton(facts: CallFacts) -> str | None:
 
 
 def is_automatic(facts: CallFacts) -> bool:
-    """Return whether Triton kernels run without a request: interpreted ones are for tests."""
+    """Return whether Triton kernels may be chosen automatically: not if they are interpreted."""
     return facts.device == "cuda"
 
 
@@ -52,7 +52,7 @@ def triton(
     refuse: Callable[[Any], str | None] = refuse_triton,
     automatic: Callable[[Any], bool] = is_automatic,
 ) -> Implementation:
-    """Return an operation's implementation by Triton; ``room``: the folder of its kernels."""
+    """Return an operation's ``triton`` implementation; ``room``: the folder of its kernels."""
     module = f"encoder_engine.kernels.{room}.operator"
     return Implementation(name="triton", module=module, refuse=refuse, automatic=automatic)
 

@@ -29,7 +29,7 @@ _lock = threading.Lock()
 
 
 def lighten() -> None:
-    """Register the short path of every operator that was defined since the last call."""
+    """Register the short dispatch path for every operator defined since the last call."""
     from torch._library.custom_ops import OPDEFS
 
     with _lock:
@@ -55,7 +55,7 @@ def _register(name: str, definition: Any) -> None:
 
 
 def _make_differentiable(definition: Any) -> Callable[..., Any]:
-    """Return the kernel of an operator's autograd key."""
+    """Return an autograd kernel that calls an operator's function directly."""
     compute, overload = definition._init_fn, definition._opoverload
 
     class Differentiated(torch.autograd.Function):
@@ -102,5 +102,5 @@ def _has_tangent(x: Any) -> bool:
 
 
 def _is_traced(keyset: Any) -> bool:
-    """Return whether a mode or a subclass of Tensor must see the call."""
+    """Return whether a dispatch mode or a subclass of Tensor must intercept the call."""
     return keyset.has(torch._C.DispatchKey.Python) or torch._C._len_torch_dispatch_stack() > 0

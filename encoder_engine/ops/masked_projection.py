@@ -1,4 +1,4 @@
-"""The masked-language-model loss of the masked rows alone: the contract.
+"""The masked-language-model loss, computed only for masked rows: the contract.
 
 How it works: of T tokens about 15% are masked, so the M masked rows are gathered before the
 transform, and only [M, E] is multiplied by the vocabulary [V, E]. ``stored`` keeps [M, V] logits
@@ -40,7 +40,7 @@ MOST_STORED_BYTES = 2**30
 
 @dataclass(frozen=True, kw_only=True)
 class MaskedProjectionFacts(CallFacts):
-    """The facts by which the loss's implementation is chosen; tiled: logits are not stored."""
+    """The facts by which an implementation of the loss is chosen; ``tiled``: no stored logits."""
 
     tiled: bool = False
 
@@ -101,7 +101,7 @@ def _if_any(operation: str, implementation: str | None) -> str | None:
 
 
 class MaskedTokenLoss(NamedTuple):
-    """The loss, with the values from which accuracy and pseudo-perplexity are computed."""
+    """The loss, with values that give accuracy and pseudo-perplexity."""
 
     loss: Tensor  # [] or, with reduction "none", [M]
     nll_M: Tensor  # -log p(label) without smoothing and z-loss, 0 where ignored; no gradient

@@ -1,4 +1,4 @@
-"""Quantization of rows to bytes with a scale each, for integer matrix products: the contracts."""
+"""Quantization of rows to bytes, with one scale per row, for integer products: the contracts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The dense layer in 8-bit integers: weights quantized once, activations row by row."""
+"""The dense layer in 8-bit integers: weights are quantized once, activations in each call."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def quantized_linear(
     """Compute ``((input - 128) * scale) @ weight.T + bias``, and GELU of it with ``gelu``.
 
     ``input_TK``: uint8 [T, K], from :func:`ops.quantize_rows`.
-    ``scale_T``: float32 [T], from the same.
+    ``scale_T``: float32 [T], from the same function.
     Returns [T, N] in ``dtype``, float32 or bfloat16. Products and sums are exact integers: a row's
     result does not depend on the other rows. Has no gradient. Raises :class:`ShapeError`.
     """

@@ -3,10 +3,10 @@
 How it works: an operation lists its implementations, the fastest first. Each has two predicates
 over the facts of a call (device, dtype, gradients, sizes): ``refuse`` returns None or the reason
 why it cannot take the call; ``automatic`` tells whether it may be chosen without being named. A
-call takes the first that neither refuses nor has to be named; :func:`use` and ``implementation=``
-name one, which then computes or raises. The choice is cached by (request, device, dtype, gradients,
-other facts), so that a repeated call pays for one dictionary look-up. Under torch.compile the
-choice is a constant of the graph.
+call uses the first implementation that does not refuse and is automatic; :func:`use` and
+``implementation=`` name one, which then computes or raises. The choice is cached by (request,
+device, dtype, gradients, other facts), so that a repeated call pays for one dictionary look-up.
+Under torch.compile the choice is a constant of the graph.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class CallFacts:
     """The facts of a call by which an implementation is chosen; operations add their own.
 
     ``transformed``: a transform of torch.func or forward mode is active, or the call is traced and
-    requires a gradient: only operations of PyTorch's own can take it.
+    requires a gradient: only PyTorch's own operations support that.
     """
 
     device: str = "cpu"
@@ -57,7 +57,7 @@ class CallFacts:
 class Implementation:
     """One way to compute an operation.
 
-    ``module``: holds a function named like the operation; imported when first chosen.
+    ``module``: the module with a function of the operation's name; imported when first chosen.
     ``refuse``: maps facts to None, or to the reason why it cannot take the call.
     ``automatic``: whether it may be chosen for these facts without being named.
     """
@@ -71,7 +71,10 @@ class Implementation:
 def plain(
     room: str, refuse: Callable[[Any], str | None] = Implementation.refuse
 ) -> tuple[Implementation, Implementation]:
-    """Return an operation's ``aten`` and ``reference``; ``room``: the name of their files."""
+    """Return an operation's ``aten`` and ``reference`` implementations.
+
+    ``room``: their file's name.
+    """
     aten, reference = f"encoder_engine.ops.aten.{room}", f"encoder_engine.kernels.{room}.reference"
     return (
         Implementation(name="aten", module=aten, refuse=refuse),
@@ -81,7 +84,7 @@ def plain(
 
 @dataclass(frozen=True, eq=False)
 class Operation:
-    """An operation: its name, the facts it is chosen by, and its implementations, best first."""
+    """An operation: its name, the class of its calls' facts, and its implementations in order."""
 
     name: str
     facts: type[CallFacts]
@@ -97,7 +100,10 @@ class Operation:
         _OPERATIONS[self.name] = self
 
     def explain(self, facts: CallFacts, *, named: bool = False) -> Explanation:
-        """Return each implementation with None, or why it refuses; ``named``: by request."""
+        """Return each implementation's name with None, or with the reason why it refuses a call.
+
+        ``named``: the implementation would be requested by name.
+        """
         return [
             (i.name, i.refuse(facts) if named else _refuse_unnamed(i)(facts))
             for i in self.implementations
@@ -106,7 +112,7 @@ class Operation:
     def find(
         self, requested: str | None, *tensors: Tensor | None, **others: object
     ) -> Callable[..., Any]:
-        """Return the function to call for these tensors; ``others``: facts beside the tensors'.
+        """Return the function to call for these tensors; ``others``: further facts of the call.
 
         The result is cached: building the facts anew would take longer than a short text's norm.
         """
@@ -131,7 +137,7 @@ class Operation:
 
 
 def choose_implementation(operation: str, explanation: Explanation, requested: str | None) -> str:
-    """Return the name of the implementation to use: the requested one, or the first that can.
+    """Return the name of the implementation to use: the requested one, or the first that is able.
 
     An explicit request never falls back. Raises :class:`UnknownNameError` for a name that the
     operation lacks, and :class:`ImplementationError` with the reasons where the requested
@@ -172,7 +178,7 @@ _choose_module._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def _look_up(module: str, function: str) -> Callable[..., Any]:
-    """Return a function of an imported module, by steps that torch.compile can trace."""
+    """Import a module and return one of its functions, in steps that torch.compile can trace."""
     _, room, *steps = module.split(".")
     found: Any = {"kernels": kernels, "ops": _OPS}[room]
     for name in (*steps, function):
@@ -197,7 +203,7 @@ _requested_lock = threading.Lock()
 
 
 def tensor_facts(*tensors: Tensor | None) -> dict[str, Any]:
-    """Return the facts that all operations share; the first tensor sets device and dtype."""
+    """Return the facts that all operations share; device and dtype are the first tensor's."""
     first = tensors[0]
     assert first is not None
     return {
@@ -214,7 +220,7 @@ def _wants_grad(tensors: tuple[Tensor | None, ...]) -> bool:
 def is_transformed() -> bool:
     """Return whether a transform of torch.func, or forward mode, is active.
 
-    Both need operations of PyTorch's own: others would drop the tangents.
+    Both need PyTorch's own operations: other implementations would drop the tangents.
     """
     return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
 
@@ -229,7 +235,7 @@ def autocast(*tensors: Tensor) -> tuple[Tensor, ...]:
 
 
 def autocast_dtype(x: Tensor) -> str | None:
-    """Return the dtype to which autocast casts a tensor for a matrix product, None for its own."""
+    """Return the dtype to which autocast casts a tensor for a matrix product; None: it does not."""
     device = x.device.type
     if x.dtype == torch.float64 or not torch.is_autocast_enabled(device):
         return None
@@ -323,7 +329,7 @@ def find_operation(name: str) -> Operation:
 def explain(operation: str, **facts: object) -> Explanation:
     """Explain which implementations of an operation can take a call, best first.
 
-    Returns ``[(implementation, None | "why not"), ...]``. ``facts``: those of the operation
+    Returns ``[(implementation, None | "why not"), ...]``. ``facts``: the operation's facts
     (``device="cuda"``, ``dtype="float16"``, ``head_dim=64``); a missing one has its default.
     """
     found = find_operation(operation)

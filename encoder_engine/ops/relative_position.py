@@ -1,4 +1,4 @@
-"""Maps relative distances to the buckets of learned tables (T5, MPNet, DeBERTa)."""
+"""Maps relative distances to buckets, the rows of learned tables (T5, MPNet, DeBERTa)."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ def log_position_entries(
 ) -> Tensor:
     """Return the index among 2 N entries of each distance -max_distance .. max_distance (DeBERTa).
 
-    N is ``num_buckets``; None: ``max_distance``, and every distance has its own entry. Up to N / 2
-    each distance has its own entry; beyond, distances share entries in equal steps of the logarithm
-    (He et al. 2021, v2). Distances beyond ``max_distance`` have the outermost entry. Entries count
-    the query's position minus the key's, as in the published tables.
+    N is ``num_buckets``; None: ``max_distance``, and every distance has its own entry. Distances up
+    to N / 2 have an entry each; beyond, distances share entries in equal steps of the logarithm (He
+    et al. 2021, v2). Distances beyond ``max_distance`` have the outermost entry. Entries count the
+    query's position minus the key's, as in the published tables.
 
     Returns int64 [2 max_distance + 1]. Raises :class:`ShapeError` for an odd or too small number of
     buckets, or a ``max_distance`` that half of them reach.

@@ -75,7 +75,7 @@ def rotary(
 def check_rotary(
     query_THD: Tensor, key_TKD: Tensor, table_PD: Tensor, position_ids_T: Tensor
 ) -> None:
-    """Raise what :func:`rotary` raises."""
+    """Raise the exceptions of :func:`rotary` for invalid arguments."""
     _check_shapes(query_THD, key_TKD, table_PD, position_ids_T)
     _check_positions(position_ids_T, table_PD.shape[0])
 

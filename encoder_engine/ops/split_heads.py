@@ -1,4 +1,4 @@
-"""The heads of query, key and value, as views of one projection.
+"""Query, key and value heads as views of one projection, without copies.
 
 On a GPU the attention kernels write the gradients of all three to one tensor, which is then that of
 the projection. PyTorch's own split would copy the three together: a tenth of what a step of
@@ -26,7 +26,7 @@ __all__ = ["Turn", "split_heads"]
 
 
 class Turn(NamedTuple):
-    """The table and the positions of rotary embeddings, see :func:`rotary`."""
+    """The arguments of a rotary embedding: angle table and positions, see :func:`rotary`."""
 
     table_PD: Tensor
     position_ids_T: Tensor
@@ -37,8 +37,8 @@ def split_heads(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return query [T, H, D], key and value [T, K, D] of a projection [T, (H + 2 K) D].
 
-    ``turn``: query and key are turned, by :func:`rotary`. Nothing else may read the projection
-    then: in training on a GPU it is turned in place. Raises what :func:`rotary` raises.
+    ``turn``: rotate query and key by :func:`rotary`. Nothing else may then read the projection,
+    which is rotated in place in training on a GPU. Raises what :func:`rotary` raises.
     """
     if not _joins_gradients(projected_TN):
         query, key, value = heads_apart(_heads(projected_TN, head_dim), key_heads)
@@ -71,7 +71,7 @@ def _heads(projected_TN: Tensor, head_dim: int) -> Tensor:
 
 
 class _Turn(torch.autograd.Function):
-    """Rotary embeddings of query and key within their projection, in place."""
+    """Rotates query and key in place within their projection."""
 
     @staticmethod
     def forward(
@@ -103,7 +103,7 @@ class _Turn(torch.autograd.Function):
 
 
 class _Split(torch.autograd.Function):
-    """The views; their gradients are joined without a copy where they are parts of one tensor."""
+    """Splits a projection into views; their gradients are joined without a copy if possible."""
 
     @staticmethod
     def forward(_: Any, heads_THD: Tensor, key_heads: int) -> tuple[Tensor, ...]:

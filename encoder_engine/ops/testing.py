@@ -1,6 +1,6 @@
 """The numeric rule of all tests: error(ours) <= 2 x error(same-dtype eager PyTorch) + floor.
 
-The floor is the error of rounding alone, for where eager happens to be exact. It has two parts,
+The floor is the error of rounding, for cases where eager happens to be exact. It has two parts,
 neither chosen by hand: storing the result rounds it once; a sum of n terms of size s in a type of
 precision u has an error of about ``sqrt(n) u s`` (Higham and Mary 2019, A New Approach to
 Probabilistic Rounding Error Analysis). Half precision is summed in float32. A result in float64 may
@@ -33,12 +33,12 @@ LENGTHS: list[list[int]] = [
 
 
 def largest(*tensors: Tensor) -> float:
-    """Return the largest absolute value of all tensors."""
+    """Return the largest absolute value in all tensors."""
     return max((float(t.abs().max()) for t in tensors if t.numel()), default=0.0)
 
 
 def max_error(found: Tensor, truth: Tensor) -> float:
-    """Return the largest absolute difference; infinite where ``found`` is not finite."""
+    """Return the largest absolute difference; infinite if ``found`` has non-finite values."""
     if found.numel() == 0:
         return 0.0
     assert bool(torch.isfinite(truth).all()), "the truth must be finite"
@@ -47,7 +47,7 @@ def max_error(found: Tensor, truth: Tensor) -> float:
 
 
 def floor(truth: Tensor, dtype: torch.dtype, *, terms: int, size: float) -> float:
-    """Return the error of rounding alone: storing once, and summing ``terms`` of ``size``."""
+    """Return the error of rounding alone: storing once, and summing ``terms`` terms of ``size``."""
     summed_in = torch.promote_types(dtype, torch.float32)
     storing = torch.finfo(dtype).eps * largest(truth)
     summing = math.sqrt(terms) * torch.finfo(summed_in).eps * size
@@ -68,8 +68,8 @@ def assert_within_budget(
 
     ``truth``: the result in float64.
     ``terms``: the length of the longest sum.
-    ``size``: the magnitude of its terms; default: that of the result.
-    ``eager_error``: a known error of eager, beside the one measured here.
+    ``size``: the magnitude of the sum's terms; default: that of the result.
+    ``eager_error``: a known error of eager PyTorch, in addition to the one measured here.
     """
     assert truth.dtype == torch.float64
     assert ours.dtype == eager.dtype, f"{what}: {ours.dtype} against {eager.dtype}"
@@ -85,12 +85,12 @@ def assert_within_budget(
 
 
 def dtype_id(dtype: torch.dtype) -> str:
-    """Return the name of a dtype, as a test id."""
+    """Return a dtype's name, for the id of a test."""
     return str(dtype).removeprefix("torch.")
 
 
 def implementations(operation: str) -> list[str]:
-    """List the implementations that are compared with ``reference``."""
+    """List the implementations of an operation that tests compare with ``reference``."""
     found = find_operation(operation).implementations
     return [i.name for i in found if i.name != "reference"]
 

@@ -1,4 +1,4 @@
-"""The weights of dense layers in 8-bit integers, in the layouts of CPU kernels."""
+"""The weights of int8 dense layers, in the layouts of CPU kernels."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ MOST_TERMS = 2**17 - 1
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class QuantizedWeight:
-    """A dense layer's weight as int8 [N, K] with a scale for each output feature, float32 [N].
+    """A dense layer's weight as int8 [N, K] with one scale per output feature, float32 [N].
 
-    ``content``: in the layout of the implementation that is chosen automatically; :meth:`unpack`
+    ``content``: the weight in the layout of the automatically chosen implementation; :meth:`unpack`
     returns int8 [N, K].
     ``bias_N``: float32 [N] or None.
     """
@@ -68,7 +68,10 @@ class QuantizedWeight:
         return plain
 
     def content_for(self, layout: str) -> Tensor:
-        """Return the content in a layout; one other than its own is repacked in each call."""
+        """Return the weight in a layout.
+
+        Another layout than the stored one is packed at each call.
+        """
         if layout == self.layout:
             return self.content
         content: Tensor = _layout_module(layout).pack(self.unpack())
@@ -80,12 +83,12 @@ class QuantizedWeight:
 
 
 def _layout_module(layout: str) -> ModuleType:
-    """Return the module of an implementation, which packs its weights."""
+    """Return the module of an implementation, which has the functions that pack its weights."""
     return importlib.import_module(f"encoder_engine.ops.{layout}.quantized_linear")
 
 
 def _automatic_layout() -> str:
-    """Return the layout of the implementation of int8 products that is chosen automatically."""
+    """Return the name of the int8 implementation that is chosen automatically, as a layout."""
     facts = CallFacts()
     native = cpu.refuse_native(facts) is None and cpu.is_automatic(facts)
     return "native" if native else "aten"

@@ -1,4 +1,4 @@
-"""A batch of packed token sequences, validated when made, on one device."""
+"""A batch of packed token sequences on one device, validated at construction."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Limits(NamedTuple):
     max_length: int
 
     def cover(self, checked: Limits) -> bool:
-        """Return whether a batch within ``checked`` is within these limits as well."""
+        """Return whether a batch within the limits ``checked`` is also within these limits."""
         has_types = self.num_segments == 0 or 0 < checked.num_segments <= self.num_segments
         return has_types and (
             checked.vocab_size <= self.vocab_size
@@ -136,17 +136,17 @@ class PackedBatch:
 
     @property
     def cu_seqlens(self) -> Tensor:
-        """First row of each sequence, then T: int32 [B + 1]."""
+        """The first row of each sequence, then T: int32 [B + 1]."""
         return self.sequences.cu_seqlens
 
     @property
     def max_seqlen(self) -> int:
-        """Length of the longest sequence."""
+        """The number of tokens of the longest sequence."""
         return self.sequences.max_seqlen
 
     @property
     def num_tokens(self) -> int:
-        """Rows of the packed tensors, T."""
+        """The number of rows of the packed tensors, T."""
         return self.sequences.num_tokens
 
     @property
@@ -170,14 +170,14 @@ class PackedBatch:
         )
 
     def with_ids(self, input_ids: Tensor) -> PackedBatch:
-        """Return the batch with other ids of the same vocabulary, which are not checked."""
+        """Return the batch with other, unchecked token ids of the same vocabulary."""
         columns = [input_ids, self.token_type_ids, self.position_ids]
         return _assemble(columns, self.sequences, self.vocab_size, self._limits)
 
     def checked(self, limits: Limits) -> PackedBatch:
-        """Return this batch, checked against a model's tables unless it was before.
+        """Return this batch, after a check against a model's tables if there was none before.
 
-        In a compiled graph an operator checks the values when the graph runs.
+        In a compiled graph, an operator checks the values when the graph runs.
         """
         known = self.vocab_size is not None and self.vocab_size <= limits.vocab_size
         vocab_size = self.vocab_size if known else limits.vocab_size
@@ -214,7 +214,7 @@ def _assemble(
     vocab_size: int | None,
     limits: Limits | None = None,
 ) -> PackedBatch:
-    """Make a batch from valid parts, without checks."""
+    """Make a batch from valid parts, without validation."""
     batch = object.__new__(PackedBatch)
     for name, column in zip(_COLUMNS, columns, strict=True):
         object.__setattr__(batch, name, column)
@@ -233,7 +233,7 @@ def _checked_in_graph(
     limits: list[int],
     known: bool,
 ) -> Tensor:
-    """Return the ids after checking the batch; raises what ``checked`` raises."""
+    """Check the batch within a compiled graph, and return its ids; exceptions as ``checked``."""
     columns = [input_ids, token_type_ids, position_ids]
     batch = _assemble(columns, assemble(host_offsets.int(), host_offsets), None)
     batch._check(Limits(*limits), known)

@@ -1,11 +1,11 @@
-"""Layouts of one shape for all batches of a bucket, for CUDA graphs.
+"""Layouts of a fixed shape for all batches of a bucket, as CUDA graphs need.
 
 How it works: a graph repeats its kernels with the grids and addresses of its capture. A bucket
 limits the tokens, the sequences and the longest sequence of a batch, and its layout has the shapes
-of the largest one. Rows beyond a batch belong to no sequence. Sequences beyond it are empty, and so
-is one more, which always exists: it owns the tiles beyond a batch's own, and kernels leave them at
-once. Whatever follows from the lengths is computed from ``cu_seqlens`` on its device, so that a
-graph repeats that too.
+of the largest one. Rows after the batch's belong to no sequence. Sequences after the batch's are
+empty, and so is one more, which always exists: it owns the tiles after the batch's own, and kernels
+exit these at once. Values that depend on the lengths are computed from ``cu_seqlens`` on its
+device, so that a graph repeats their computation too.
 
 Dimensions: T rows, B sequences.
 """
@@ -41,7 +41,7 @@ LEAST_ROWS = 64
 
 
 class Bucket(NamedTuple):
-    """The most tokens, sequences, and tokens of a sequence of a batch; powers of two."""
+    """The most tokens, sequences, and tokens per sequence of a batch; powers of two."""
 
     num_tokens: int
     num_sequences: int
@@ -49,7 +49,7 @@ class Bucket(NamedTuple):
 
     @classmethod
     def of(cls, sequences: Sequences) -> Bucket:
-        """Return the smallest bucket of a batch."""
+        """Return the smallest bucket that a batch fits into."""
         return cls(
             num_tokens=power_of_two(sequences.num_tokens, LEAST_ROWS),
             num_sequences=power_of_two(len(sequences), 1),
@@ -58,7 +58,7 @@ class Bucket(NamedTuple):
 
     @property
     def num_offsets(self) -> int:
-        """The length of ``cu_seqlens``: B + 2, as one empty sequence follows the batch's."""
+        """The length of ``cu_seqlens``: B + 2, since one more, empty sequence follows the B."""
         return self.num_sequences + 2
 
     def num_tiles(self, block: int) -> int:
@@ -84,7 +84,7 @@ class Bucket(NamedTuple):
 def size_class(number: int, unit: int = LEAST_ROWS) -> tuple[int, int]:
     """Round a number up to a sixteenth of the next power of two; return it and that sixteenth.
 
-    Below 16 units, to a whole number of them. So few sizes waste an eighth at most.
+    Below 16 units, round up to a whole number of units. These few sizes waste at most an eighth.
     """
     step = max(unit, power_of_two(number, unit) // 16)
     return max(-(-number // step), 1) * step, step
@@ -96,11 +96,11 @@ def power_of_two(number: int, least: int) -> int:
 
 
 class BucketSequences(Sequences):
-    """The B + 1 sequences of a bucket, of which a batch fills the first.
+    """The B + 1 sequences of a bucket; a batch occupies the first of them.
 
-    Make one by :meth:`from_offsets`. Rows beyond the batch have the number of the last sequence and
-    position 0. Only on a CPU the host has the lengths; implementations that read them compute the
-    rows beyond the batch as one more sequence, whose results nothing reads.
+    :meth:`from_offsets` makes an object. Rows after the batch's have the number of the last
+    sequence and position 0. Only on a CPU the host has the lengths; implementations that read these
+    compute the rows after the batch's as one more sequence, whose results are not read.
     """
 
     @classmethod
@@ -129,7 +129,7 @@ class BucketSequences(Sequences):
 
     @property
     def common_length(self) -> int:
-        """Return 0: a graph computes other lengths too."""
+        """Return 0, which means that lengths differ: a graph must compute any lengths."""
         return 0
 
     def _make_sequence_ids(self) -> Tensor:
@@ -140,10 +140,10 @@ class BucketSequences(Sequences):
         return (rows - self.cu_seqlens[self.sequence_ids]).masked_fill_(self._is_padding, 0)
 
     def zero_padding_rows(self, rows_T: Tensor) -> Tensor:
-        """Write zeros to the rows beyond the batch, in place; return all rows.
+        """Write zeros to the rows after the batch's, in place; return all rows.
 
-        Attention leaves them unwritten. A product whose features are no multiple of its block may
-        multiply the start of the next row by zeros, and 0 x NaN is NaN.
+        Attention leaves these rows unwritten. A product whose features are no multiple of its block
+        may multiply the start of the next row by zeros, and 0 x NaN is NaN.
         """
         padding = self._is_padding.view(-1, *(1,) * (rows_T.dim() - 1))
         return rows_T.masked_fill_(padding, 0.0)
@@ -155,7 +155,7 @@ class BucketSequences(Sequences):
     def tiles(self, block: int) -> Tensor:
         """Return the bucket's n blocks of rows, int32 [n, 2], longest sequences first.
 
-        Those beyond the batch's are block 0 of the last sequence, which is empty.
+        Blocks after the batch's are block 0 of the last sequence, which is empty.
         """
         return self._remember(f"tiles {block}", lambda: self._make_tiles(block))
 
@@ -178,9 +178,9 @@ class BucketSequences(Sequences):
 
 
 class FilledSequences(BucketSequences):
-    """The B + 1 sequences of a bucket that its rows fill: only the last one is empty.
+    """The B + 1 sequences of a bucket, which have all of its rows; only the last one is empty.
 
-    For training, whose batches are followed by sequences that no loss reads: attention leaves rows
+    For training, where sequences that no loss reads follow the batch's: attention leaves rows
     without a sequence unwritten, and their gradients would reach the weights.
     """
 
@@ -194,13 +194,13 @@ class FilledSequences(BucketSequences):
         return self.cu_seqlens[:number].long(), within
 
     def zero_padding_rows(self, rows_T: Tensor) -> Tensor:
-        """Return the rows: there is none beyond the sequences."""
+        """Return the rows unchanged: there are no rows without a sequence."""
         return rows_T
 
 
 class BucketBatch(PackedBatch):
-    """A batch of a bucket: T rows, whose values were checked before they were copied here."""
+    """A batch in the layout of a bucket, whose values were checked before it was copied."""
 
     def checked(self, limits: Limits) -> Self:  # noqa: ARG002
-        """Return this batch: to check it would wait for the device."""
+        """Return this batch unchanged: a check would wait for the device."""
         return self

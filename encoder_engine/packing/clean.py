@@ -1,4 +1,4 @@
-"""A batch of training text before any objective corrupts it."""
+"""A batch of training text, before objectives corrupt it."""
 
 from __future__ import annotations
 
@@ -76,12 +76,12 @@ class CleanBatch:
 
     @property
     def lengths(self) -> npt.NDArray[np.int64]:
-        """Tokens of each sequence, [B]."""
+        """The number of tokens of each sequence, [B]."""
         return np.diff(self.cu_seqlens).astype(np.int64)
 
     @property
     def sequence_ids(self) -> npt.NDArray[np.int64]:
-        """The sequence of each token, [T]."""
+        """The index of each token's sequence, [T]."""
         return np.repeat(np.arange(len(self.numbers), dtype=np.int64), self.lengths)
 
     @property

@@ -1,7 +1,8 @@
 """Counter-based random numbers: a pure function of (seed, epoch, sequence, position, purpose).
 
 A number does not depend on the batch, the worker, the rank or earlier draws, so that a run resumes
-anywhere without a saved generator. SplitMix64's finaliser (Steele, Lea and Flood 2014) hashes the
+at any step without a saved generator. SplitMix64's finaliser (Steele, Lea and Flood 2014) hashes
+the
 key: two multiplications and three shifts a number, vectorised over all tokens.
 """
 
@@ -33,12 +34,12 @@ def _mixed(words: Words) -> Words:
 
 
 def _fractions(words: Words) -> npt.NDArray[np.float64]:
-    """Convert words to numbers in [0, 1), by their upper 53 bits."""
+    """Convert uint64 words to numbers in [0, 1), by their upper 53 bits."""
     return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def sequence_keys(batch: CleanBatch, seed: int, purpose: str) -> Words:
-    """Return the key of each sequence for a purpose, uint64 [B]."""
+    """Return the hash key of each sequence for a purpose, uint64 [B]."""
     return _keys(seed, batch.epoch, batch.numbers, purpose)
 
 

@@ -1,4 +1,4 @@
-"""The modules after an encoder or after pooling: dense layers, norms, division by the length.
+"""The modules after an encoder or after pooling: dense layers, norms, normalization.
 
 How it works: a :class:`ModuleStack` is data, float32 weights in the order of their application.
 ``models/module_stack.py`` computes it by PyTorch's functions, ``inference/module_stack.py`` by the
@@ -102,7 +102,7 @@ class LayerNormModule:
 
 @dataclass(frozen=True, kw_only=True)
 class NormalizeModule:
-    """Division of each row by its Euclidean norm."""
+    """Divides each row by its Euclidean norm."""
 
     def arrays(self) -> dict[str, Array]:
         """Return no weights."""
@@ -114,7 +114,7 @@ StackModule: TypeAlias = DenseModule | LayerNormModule | NormalizeModule
 
 @dataclass(frozen=True)
 class ModuleStack:
-    """Modules in the order of their application."""
+    """Modules in the order in which they are applied."""
 
     modules: tuple[StackModule, ...] = ()
 
@@ -129,7 +129,7 @@ class ModuleStack:
         return features
 
     def mismatch(self, features: int) -> str | None:
-        """Return a sentence on the first module that takes another number of features, or None."""
+        """Return a message about the first module with other input features, or None."""
         for place, module in enumerate(self.modules):
             taken = features
             if isinstance(module, DenseModule):
@@ -144,7 +144,7 @@ class ModuleStack:
         return None
 
     def join_fingerprint(self, encoder: str) -> str:
-        """Return the SHA-256 of a fingerprint and the modules; without modules, the fingerprint."""
+        """Return the SHA-256 of a fingerprint joined with the modules; the fingerprint if none."""
         if not self.modules:
             return encoder
         digest = hashlib.sha256(encoder.encode())

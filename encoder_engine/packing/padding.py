@@ -26,9 +26,9 @@ def unpad(
     position_ids: Tensor | None = None,
     vocab_size: int | None = None,
 ) -> PackedBatch:
-    """Return the packed batch of a padded one.
+    """Convert a padded batch to a packed one.
 
-    All arguments are [B, L]. Columns where ``attention_mask`` is 0 are dropped, anywhere in a row.
+    All arguments are [B, L]. Tokens where ``attention_mask`` is 0 are dropped, at any position.
     Positions of the remaining tokens count from 0 unless ``position_ids`` gives them.
     """
     if input_ids.dim() != 2:

@@ -1,4 +1,4 @@
-"""The modes of pooling, named as in sentence-transformers, and vectors of several of them."""
+"""The names of pooling modes, as in sentence-transformers, and pooling by several modes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def pool_modes(
     lengths_B1: Array,
     num_prompt_tokens: int,
 ) -> list[Array]:
-    """Return ``reduce(mode)`` of each mode, [B, D], for rows that leave a prompt out.
+    """Return ``reduce(mode)`` for each mode, [B, D], corrected for a prompt that was left out.
 
     ``weightedmean`` gives row i weight i + 1, counted from the start of the prompt.
     ``lengths_B1``: rows of each sequence without its prompt, [B, 1].

@@ -1,7 +1,7 @@
-"""Selected rows of a packed batch, for results that are computed of them alone.
+"""A selection of rows of a packed batch, for results that are computed only for these rows.
 
-Examples: masked tokens, the only rows that the loss reads of the last block; first tokens, the only
-ones that ``cls`` pooling reads; global tokens, which see beyond a window.
+Examples: masked tokens, the only rows that the loss reads; first tokens, the only rows that ``cls``
+pooling reads; global tokens, which attend beyond a window.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["SelectedRows", "assemble_rows"]
 
 
 class SelectionGroup(NamedTuple):
-    """The n sequences of one length and one number of selected rows, above 0."""
+    """The n sequences with one length and one number of selected rows, which is above 0."""
 
     length: int
     rows: Tensor  # int64 [n * length] of the packed tensor
@@ -87,8 +87,8 @@ class SelectedRows:
 
         unattended: the number of trailing rows of each sequence, which nothing attends to.
 
-        The selection's ``sequences`` are two for each given one: its leading rows, the keys of all
-        its rows, and its trailing rows, which are keys of no row.
+        Each given sequence becomes two of the selection's ``sequences``: its leading rows, the keys
+        of all its rows, and its trailing rows, which are keys of no row.
         """
         device = sequences.device
         trailing = np.asarray(unattended, dtype=np.int64)
@@ -106,7 +106,7 @@ class SelectedRows:
 
     @classmethod
     def of_first(cls, sequences: Sequences) -> SelectedRows:
-        """Select the first row of each sequence that has one, without a copy from the device."""
+        """Select the first row of each non-empty sequence, without a copy from the device."""
         if isinstance(sequences, FilledSequences):
             rows, filled = sequences.firsts
             return assemble_rows(rows, sequences, filled, torch.zeros_like(rows, dtype=torch.int32))
@@ -125,7 +125,7 @@ class SelectedRows:
         return len(self.rows)
 
     def check_of(self, sequences: Sequences, name: str = "rows") -> None:
-        """Raise :class:`ShapeError` where these are rows of other sequences."""
+        """Raise :class:`ShapeError` unless the rows were selected from ``sequences``."""
         if self.sequences is sequences or torch.compiler.is_compiling():
             return
         same_device = self.sequences.device == sequences.device
@@ -141,12 +141,12 @@ class SelectedRows:
 
     @cached_property
     def owners(self) -> npt.NDArray[np.int64]:
-        """The sequence of each row, on the host, int64 [M]."""
+        """The index of each row's sequence, on the host, int64 [M]."""
         return np.searchsorted(self.sequences.offsets, self.indices, side="right") - 1
 
     @cached_property
     def groups(self) -> tuple[SelectionGroup, ...]:
-        """Groups of sequences of one length and one number of selected rows."""
+        """Groups of sequences with equal length and equal number of selected rows."""
         found = []
         for length, members, selected in self._host_groups():
             starts = self.sequences.offsets[members][:, None]
@@ -163,7 +163,7 @@ class SelectedRows:
     def _host_groups(
         self,
     ) -> Iterator[tuple[int, npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
-        """Yield length, members [n] and selected rows [n, number] of each group, on the host."""
+        """Yield each group's length, members [n] and selected rows [n, number], on the host."""
         sizes = np.stack([self.sequences.lengths, self.within.lengths], axis=1)
         for length, number in np.unique(sizes[sizes[:, 1] > 0], axis=0).tolist():
             members = np.flatnonzero((sizes == (length, number)).all(axis=1))
@@ -171,13 +171,16 @@ class SelectedRows:
 
     @cached_property
     def grouped_order(self) -> Tensor | None:
-        """The index of each row in the concatenated :attr:`groups`, int64 [M]; None: its own."""
+        """The index of each row in the joined :attr:`groups`, int64 [M].
+
+        None: the order is equal.
+        """
         joined = np.concatenate([selected.reshape(-1) for *_, selected in self._host_groups()])
         unmoved = np.arange(len(joined))
         return None if np.array_equal(joined, unmoved) else self._kept(np.argsort(joined))
 
     def shared_with(self, other: SelectedRows) -> tuple[Tensor, SelectedRows]:
-        """Return the rows in both selections: indices in this one, int64, and a selection."""
+        """Return the rows in both selections: their indices in this one, int64, and a selection."""
         places = np.flatnonzero(np.isin(self.indices, other.indices))
         both = self._kept(self.indices[places])
         return self._kept(places), SelectedRows(both, self.sequences)
@@ -192,7 +195,7 @@ class SelectedRows:
         return selected
 
     def _kept(self, values: npt.NDArray[np.integer]) -> Tensor:
-        """Make a tensor outside of inference mode: an inference tensor could not train."""
+        """Make a tensor outside of inference mode, so that it can be used in training."""
         with torch.inference_mode(False):
             return moved(torch.from_numpy(values), self.rows.device)
 
@@ -200,7 +203,7 @@ class SelectedRows:
 def assemble_rows(
     rows: Tensor, sequences: Sequences, within: Sequences, places: Tensor
 ) -> SelectedRows:
-    """Make a selection from valid parts, without checks."""
+    """Make a selection from valid parts, without validation."""
     selected = object.__new__(SelectedRows)
     for name, leaf in zip(_LEAVES, (rows, sequences, within, places), strict=True):
         object.__setattr__(selected, name, leaf)

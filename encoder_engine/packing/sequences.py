@@ -1,4 +1,4 @@
-"""The offsets of packed sequences, and layouts derived from them."""
+"""The offsets of packed sequences, and layouts that are derived from them."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ Value = TypeVar("Value")
 class LengthGroup(NamedTuple):
     """The sequences of one length.
 
-    ``members``: their indices, int64 [n].
-    ``rows``: their n * length rows of a packed tensor; a slice where they are contiguous.
+    ``members``: the indices of these sequences, int64 [n].
+    ``rows``: the n * length rows of a packed tensor; a slice if they are contiguous.
     """
 
     length: int
@@ -43,8 +43,8 @@ class Sequences:
     """The offsets of the sequences of a packed tensor.
 
     ``cu_seqlens``: int32 [B + 1] on the device of the tensors it describes.
-    ``host_offsets``: the same on the host, int64, which saves later synchronisations; a CUDA tensor
-    is copied once, B + 1 integers.
+    ``host_offsets``: the same offsets on the host, int64, which saves later synchronisations; None:
+    copied once from a CUDA tensor.
 
     Raises :class:`BatchError` where ``cu_seqlens`` is not int32, not 1-D, does not start at 0, or
     decreases.
@@ -106,22 +106,22 @@ class Sequences:
 
     @property
     def lengths(self) -> npt.NDArray[np.int64]:
-        """Tokens of each sequence, on the host, int64 [B]."""
+        """The number of tokens of each sequence, on the host, int64 [B]."""
         return self._remember("lengths", lambda: np.diff(self.offsets))
 
     @property
     def max_seqlen(self) -> int:
-        """Length of the longest sequence; 0 for an empty batch."""
+        """The number of tokens of the longest sequence; 0 for an empty batch."""
         return self._remember("max_seqlen", lambda: int(self.lengths.max(initial=0)))
 
     @property
     def common_length(self) -> int:
-        """Length of every sequence, from the host's copy; 0 where two differ."""
+        """The length of every sequence, by the host's copy; 0: lengths differ."""
         return self.max_seqlen if len(self) * self.max_seqlen == self.num_tokens else 0
 
     @property
     def num_tokens(self) -> int:
-        """Rows of the packed tensors, T."""
+        """The number of rows of the packed tensors, T."""
         return self._remember("num_tokens", lambda: int(self.offsets[-1]))
 
     @property
@@ -131,7 +131,7 @@ class Sequences:
 
     @property
     def sequence_ids(self) -> Tensor:
-        """The sequence of each row, int64 [T]."""
+        """The index of each row's sequence, int64 [T]."""
         return self._remember("sequence_ids", self._make_sequence_ids)
 
     def _make_sequence_ids(self) -> Tensor:
@@ -152,7 +152,7 @@ class Sequences:
 
     @property
     def length_groups(self) -> tuple[LengthGroup, ...]:
-        """Groups of sequences of equal length, by first appearance; empty ones are left out."""
+        """Groups of sequences of equal length, by first appearance, without empty sequences."""
         return self._remember("length_groups", lambda: tuple(self._make_length_groups()))
 
     def _make_length_groups(self) -> Iterator[LengthGroup]:
@@ -178,7 +178,7 @@ class Sequences:
 
     @property
     def grouped_rows(self) -> Tensor | None:
-        """The rows of the concatenated :attr:`length_groups`, int64 [T]; None: 0 .. T - 1."""
+        """The rows of the joined :attr:`length_groups`, int64 [T]; None: 0 to T - 1 in order."""
         return self._remember("grouped_rows", self._make_grouped_rows)
 
     def _make_grouped_rows(self) -> Tensor | None:
@@ -197,7 +197,7 @@ class Sequences:
 
     @property
     def grouped_order(self) -> Tensor | None:
-        """The index of each row in the joined :attr:`length_groups`, int64 [T]; None: its own."""
+        """The index of each row in the joined :attr:`length_groups`, int64 [T]; None: the same."""
         return self._remember("grouped_order", self._make_grouped_order)
 
     def _make_grouped_order(self) -> Tensor | None:
@@ -222,7 +222,7 @@ class Sequences:
         )
 
     def zero_padding_rows(self, rows_T: Tensor) -> Tensor:
-        """Return rows [T, ...], with zeros where a row is of no sequence; here none is."""
+        """Return rows [T, ...] with zeros where a row has no sequence; here every row has one."""
         return rows_T
 
     def to(self, device: Device) -> Sequences:
@@ -233,14 +233,14 @@ class Sequences:
         return assemble(moved(self.cu_seqlens, device), self.host_offsets, known)
 
     def in_graph(self, num_tokens: int) -> Sequences:
-        """Return these offsets of ``num_tokens`` tokens without caches, for a compiled graph.
+        """Return these offsets without cached layouts, for a compiled graph.
 
-        Derived layouts are then computed in the graph, once.
+        Derived layouts are then computed once within the graph.
         """
         return assemble(self.cu_seqlens, self.host_offsets, num_tokens)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state without caches."""
+        """Return the state to pickle, without cached layouts."""
         return self.__dict__ | {"_memory": {}}
 
     def _remember(self, name: str, make: Callable[[], Value]) -> Value:
@@ -253,7 +253,7 @@ class Sequences:
 
 
 def assemble(cu_seqlens: Tensor, host_offsets: Tensor, num_tokens: int | None = None) -> Sequences:
-    """Make offsets from valid parts, without checks."""
+    """Make offsets from valid parts, without validation."""
     return Sequences._of_parts(cu_seqlens, host_offsets, num_tokens)
 
 

@@ -23,7 +23,7 @@ class SpanList(NamedTuple):
     """S spans of packed words, ordered by width, then by first word; int64 [S] each.
 
     ``starts``, ``stops``: words ``start`` to ``stop - 1``, as packed rows.
-    ``owners``: the sequences that the spans lie in.
+    ``owners``: the index of each span's sequence.
     """
 
     starts: LongArray
@@ -31,7 +31,7 @@ class SpanList(NamedTuple):
     owners: LongArray
 
     def find(self, starts: LongArray, stops: LongArray) -> LongArray:
-        """Return the indices of spans in this list, -1 for a span that is not in it."""
+        """Return the indices of spans in this list; -1 for a span that is not in the list."""
         scale = int(self.stops.max(initial=0)) + 1
         widths = self.stops - self.starts
         keys = widths * scale + self.starts
@@ -43,7 +43,7 @@ class SpanList(NamedTuple):
 
 
 def list_spans(offsets: npt.NDArray[np.integer], max_width: int) -> SpanList:
-    """List all spans of 1 to ``max_width`` words within sequences of these offsets, [B + 1]."""
+    """List all spans of 1 to ``max_width`` words within sequences; ``offsets``: [B + 1]."""
     offsets = offsets.astype(np.int64)
     owners = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
     room = offsets[1:][owners] - np.arange(len(owners))

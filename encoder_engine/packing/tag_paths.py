@@ -1,4 +1,4 @@
-"""Finds the tags of the highest score of packed words, among those that may follow each other.
+"""Finds the highest-scoring legal tags of packed words (Viterbi decoding).
 
 Dimensions: M packed word rows, B sequences, K tags.
 """
@@ -25,7 +25,7 @@ __all__ = ["LegalTags", "viterbi", "word_steps"]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LegalTags:
-    """The tags that may begin and end a row, bool [K], and follow another, bool [K, K]."""
+    """The tags that may begin and end a sequence, bool [K], and follow another, bool [K, K]."""
 
     start: BoolArray
     end: BoolArray
@@ -33,13 +33,13 @@ class LegalTags:
 
     @classmethod
     def everything(cls, num_tags: int) -> Self:
-        """Allow all tags everywhere."""
+        """Return rules that allow every tag everywhere."""
         free = np.ones(num_tags, np.bool_)
         return cls(start=free, end=free, transitions=np.ones((num_tags, num_tags), np.bool_))
 
     @classmethod
     def bio(cls, tags: Sequence[str]) -> Self:
-        """Allow I-type only after B-type or I-type; other tags are free."""
+        """Return rules that allow I-type only after B-type or I-type; other tags are free."""
         free = np.ones(len(tags), np.bool_)
         start, transitions = free.copy(), np.ones((len(tags), len(tags)), np.bool_)
         for place, tag in enumerate(tags):
@@ -50,7 +50,7 @@ class LegalTags:
         return cls(start=start, end=free, transitions=transitions)
 
     def find_illegal(self, tags: npt.NDArray[np.integer]) -> int | None:
-        """Return the index of a row's first tag that is illegal at its position, or None."""
+        """Return the index of a sequence's first illegal tag, or None."""
         if len(tags) == 0:
             return None
         if not self.start[tags[0]]:
@@ -68,10 +68,10 @@ def viterbi(
     end: FloatArray,
     transitions: FloatArray,
 ) -> npt.NDArray[np.int64]:
-    """Return the tags of the highest score of each sequence, int64 [M]; the first of equals.
+    """Return each sequence's tags with the highest score, int64 [M]; of equal ones the first.
 
-    ``emissions`` [M, K]; ``offsets`` [B + 1]: where the sequences begin, and M; ``start``, ``end``
-    [K] and ``transitions`` [K, K]: -inf where a tag is illegal.
+    ``emissions`` [M, K]; ``offsets`` [B + 1]: the first row of each sequence, then M; ``start``,
+    ``end`` [K] and ``transitions`` [K, K]: -inf where a tag is illegal.
 
     Raises :class:`InputError` where no legal tags have a score above -inf.
     """
@@ -104,7 +104,7 @@ def viterbi(
 
 
 def word_steps(offsets: npt.NDArray[np.integer]) -> Iterator[npt.NDArray[np.int64]]:
-    """Yield the rows of word 0, 1, ... of all sequences that have it, longest sequences first."""
+    """Yield the rows of the first words of all sequences, of the second words, and so on."""
     lengths = np.diff(offsets).astype(np.int64)
     order = np.argsort(-lengths, kind="stable")
     starts, lengths = offsets[:-1][order].astype(np.int64), lengths[order]

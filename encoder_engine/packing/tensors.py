@@ -1,4 +1,4 @@
-"""Converts arrays and lists to tensors, for code that must not import PyTorch by itself."""
+"""Converts arrays and lists to tensors, for code that does not import PyTorch at import time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Packed rows of token ids as NumPy arrays: a batch before it is on a device."""
+"""Packed token rows as NumPy arrays: a batch before it is moved to a device."""
 
 from __future__ import annotations
 
@@ -27,29 +27,29 @@ RowArray = np.ndarray[Any, np.dtype[np.intp]]
 
 
 class TokenizedRows(Protocol):
-    """The result of a tokenizer, as far as :class:`TokenRows` reads it."""
+    """The attributes of a tokenizer's result that :class:`TokenRows` reads."""
 
     ids: IdArray
     cu_seqlens: IdArray
 
     @property
     def type_ids(self) -> IdArray:
-        """The segment of each token, int32 [T]."""
+        """The token type id of each token, int32 [T]."""
 
     @property
     def has_types(self) -> bool:
-        """True where a token may have a segment other than 0."""
+        """True if tokens may have token type ids other than 0."""
 
 
 class WindowRows(TokenizedRows, Protocol):
-    """What the stages of a window of rows read of its tokens; see :class:`Encoding`."""
+    """The attributes of tokenized rows that the stages of a window read; see :class:`Encoding`."""
 
     def __len__(self) -> int:
-        """Count the rows."""
+        """Return the number of rows."""
 
     @property
     def lengths(self) -> IdArray:
-        """Tokens of each row, int32 [B]."""
+        """The number of tokens of each row, int32 [B]."""
 
     @property
     def truncated(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
@@ -58,12 +58,12 @@ class WindowRows(TokenizedRows, Protocol):
 
 @dataclass(kw_only=True, eq=False)
 class EncodedRows:
-    """Rows of tokens that no tokenizer returned, such as pairs or given ids; a WindowRows.
+    """Token rows made without a tokenizer call, such as given ids; implements WindowRows.
 
     ids: int32 [T].
     cu_seqlens: the offsets of the rows, int32 [B + 1].
     truncated: True for each row that lost tokens or characters, bool [B].
-    types: the segment of each token, int32 [T]; None: all 0.
+    types: the token type id of each token, int32 [T]; None: all 0.
     """
 
     ids: IdArray
@@ -72,30 +72,30 @@ class EncodedRows:
     types: IdArray | None = None
 
     def __len__(self) -> int:
-        """Count the rows."""
+        """Return the number of rows."""
         return len(self.cu_seqlens) - 1
 
     @property
     def lengths(self) -> IdArray:
-        """Tokens of each row, int32 [B]."""
+        """The number of tokens of each row, int32 [B]."""
         return self.cu_seqlens[1:] - self.cu_seqlens[:-1]
 
     @property
     def has_types(self) -> bool:
-        """True where a token may have a segment other than 0."""
+        """True if tokens may have token type ids other than 0."""
         return self.types is not None
 
     @property
     def type_ids(self) -> IdArray:
-        """The segment of each token, int32 [T]."""
+        """The token type id of each token, int32 [T]."""
         return np.zeros_like(self.ids) if self.types is None else self.types
 
 
 @dataclass(kw_only=True, eq=False)
 class InputRows(EncodedRows):
-    """Inputs that are tokenized where they are computed; their tokens here only count the cost.
+    """Inputs that are tokenized only when they are computed; the tokens here only tell the cost.
 
-    inputs: the rows as they came, a list of B.
+    inputs: the original B inputs.
     """
 
     inputs: list[Any]
@@ -107,9 +107,9 @@ class TokenRows:
 
     ids: int32 [T].
     cu_seqlens: the offsets of the sequences, int32 [B + 1].
-    type_ids: the segment of each token, int32 [T]; None: all 0.
+    type_ids: the token type id of each token, int32 [T]; None: all 0.
     unattended: the number of last tokens of each sequence that no token attends to, int32 [B];
-        they attend to the others. None: every token is attended to.
+    these tokens attend to the others. None: 0.
     """
 
     ids: IdArray
@@ -119,21 +119,21 @@ class TokenRows:
 
     @classmethod
     def of(cls, encoding: TokenizedRows) -> Self:
-        """Take the rows of a tokenizer's result."""
+        """Make token rows of a tokenizer's result."""
         types = encoding.type_ids if encoding.has_types else None
         return cls(ids=encoding.ids, cu_seqlens=encoding.cu_seqlens, type_ids=types)
 
     def __len__(self) -> int:
-        """Count the sequences."""
+        """Return the number of sequences."""
         return len(self.cu_seqlens) - 1
 
     @property
     def lengths(self) -> IdArray:
-        """Tokens of each sequence, int32 [B]."""
+        """The number of tokens of each sequence, int32 [B]."""
         return self.cu_seqlens[1:] - self.cu_seqlens[:-1]
 
     def take(self, rows: RowArray) -> TokenRows:
-        """Return the sequences of the given indices, in their order; a single one is a view."""
+        """Return the sequences with these indices, in their order; a single one is a view."""
         ids, cu_seqlens = take(self.ids, self.cu_seqlens, rows)
         types = None if self.type_ids is None else take(self.type_ids, self.cu_seqlens, rows)[0]
         unattended = None if self.unattended is None else self.unattended[rows]

@@ -1,4 +1,4 @@
-"""Registers packed batches as pytrees, for torch.export."""
+"""Registers packed batches as pytrees, so that torch.export accepts them."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def register_tree(
 ) -> None:
     """Register a class by the names of its leaves and a constructor without checks.
 
-    ``torch.export.register_dataclass`` would call the class, which reads values that a graph does
-    not have.
+    ``torch.export.register_dataclass`` would call the class, which reads values that do not exist
+    in a graph.
     """
     read = attrgetter(*names)
 

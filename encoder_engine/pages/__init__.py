@@ -1,1 +1,1 @@
-"""Pages: reports as one HTML file each."""
+"""Reports and other pages, as one HTML file each."""

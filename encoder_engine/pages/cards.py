@@ -1,7 +1,7 @@
-"""Datasheets of corpora and cards of models, in Markdown, from what their manifests record.
+"""Datasheets of corpora and model cards, in Markdown, made from manifests.
 
 The sections follow Gebru et al. (2021) and Mitchell et al. (2019). Questions that no manifest can
-answer stand with an empty answer.
+answer are listed with an empty answer.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _shown(value: object) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return a text of which Markdown and HTML make no markup and no new cell."""
+    """Escape a text so that Markdown and HTML see no markup and no new table cell."""
     for mark in "\\`*_[]<>|#":
         text = text.replace(mark, f"\\{mark}")
     return " ".join(text.split())

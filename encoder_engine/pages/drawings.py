@@ -1,4 +1,4 @@
-"""Drawings for reports, as SVG: points by colour, lines over places, and grids of shades."""
+"""Drawings for reports, as SVG: scatter plots, line plots, and grids of shades."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def draw_points(points: Mapping[str, Sequence[tuple[float, float, str]]]) -> str
 
 
 def draw_lines(lines: Mapping[str, Sequence[float]], ticks: Sequence[str]) -> str:
-    """Return an SVG with one line for each name, over the places that ``ticks`` names.
+    """Return an SVG with one line per name, over the x positions that ``ticks`` labels.
 
     The vertical axis starts at 0, or at the least value where one is negative. A value that is not
     finite leaves a gap; a value between two gaps is a dot.
@@ -64,9 +64,9 @@ def draw_curves(
 
 
 def round_ticks(values: Sequence[float]) -> list[tuple[float, str]]:
-    """Return about five round numbers in the range of values, and their names.
+    """Return about five round numbers in the range of values, with their labels.
 
-    They are the multiples of 1, 2 or 5 times a power of ten.
+    The numbers are multiples of 1, 2 or 5 times a power of ten.
     """
     low, high = min(values), max(values)
     if low == high:
@@ -88,7 +88,7 @@ def _plot(
     within: tuple[Sequence[float], Sequence[float]],
     ticks: Sequence[tuple[float, str]],
 ) -> list[str]:
-    """Return SVG elements: rules at round values of y, the names of x, and the lines."""
+    """Return SVG elements: grid lines at round y values, the labels of x, and the curves."""
     xs, ys = within
     drawn = []
     for value, name in round_ticks(ys):
@@ -124,7 +124,7 @@ def draw_grid(
     columns: Sequence[str],
     titles: Sequence[Sequence[str]],
 ) -> str:
-    """Return an SVG grid of cells, 0 white to 1 blue, each with a title that the pointer shows."""
+    """Return an SVG grid of cells, from 0 (white) to 1 (blue), each with a tooltip."""
     left = _MARGIN + 40
     drawn = [
         f'<text x="{left + _CELL * (n + 0.5)}" y="14" text-anchor="middle">{escape(name)}</text>'
@@ -157,7 +157,7 @@ def _share(value: float, values: Sequence[float]) -> float:
 
 
 def _with_legend(drawn: Sequence[str], names: Sequence[str]) -> str:
-    """Return a drawing below the names of its groups; the margin has room for two names."""
+    """Return a drawing with a legend of the groups' names above; the margin fits two names."""
     lower = max(0, 15 * (len(names) - 2))
     body = [f'<g transform="translate(0 {lower})">', *drawn, "</g>"]
     return _svg([*body, *_legend(names)], _HEIGHT + lower)

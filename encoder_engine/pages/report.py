@@ -1,4 +1,4 @@
-"""A report as one HTML file of tables, bars and drawings: no script, no address, no other file."""
+"""A report as a single HTML file of tables, bars and drawings, without scripts and links."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _LABEL, _BAR, _ROW = 180, 540, 24
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """A titled table; cells are text, the first column names the row."""
+    """A titled table; cells are strings, and the first column names the row."""
 
     title: str
     columns: Sequence[str]
@@ -44,7 +44,7 @@ class Table:
 
 @dataclass(frozen=True, kw_only=True)
 class Bars:
-    """A titled chart with a bar for each label, from 0; bars of negative values go left."""
+    """A titled bar chart with a bar per label, from 0; bars of negative values go left."""
 
     title: str
     labels: Sequence[str]
@@ -56,7 +56,7 @@ class Bars:
 
 @dataclass(frozen=True, kw_only=True)
 class Drawing:
-    """A titled SVG element, which must come from the package itself: it is not escaped."""
+    """A titled SVG element, which is not escaped and must come from this package."""
 
     title: str
     svg: str
@@ -67,7 +67,7 @@ Part = Table | Bars | Drawing
 
 
 def report_page(title: str, summary: str, parts: Sequence[Part]) -> str:
-    """Return the page; texts are escaped, so that markup in them is shown and not applied."""
+    """Return the HTML page; texts are escaped, so that markup in them is shown literally."""
     body = "\n".join(_part(part) for part in parts)
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -110,7 +110,7 @@ def _table(part: Table) -> str:
 
 
 def _is_text(cells: Sequence[str]) -> bool:
-    """Return whether a column holds words; such a column is aligned left, and its lines break."""
+    """Return whether a column contains words; such a column is aligned left and wraps."""
     return any(_WORD.search(cell) for cell in cells)
 
 

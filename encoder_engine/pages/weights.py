@@ -1,7 +1,8 @@
 """A page of attention weights: thumbnails of all heads, and lines between the words of one head.
 
-How it works: the page holds the strongest weights of each word as bytes, and one script, which the
-content policy admits by its hash: no other script runs, wherever it stands. Words are escaped text.
+How it works: the page contains the strongest weights of each word as bytes, and one script, which
+the content security policy allows by its hash, so that no other script runs. Words are escaped
+text.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ svg.one line.on { visibility: visible; stroke: #d55e00; }
 class HeadWeights(NamedTuple):
     """The strongest weights of A heads between W words.
 
-    ``heads``: the layer and the number of each head.
+    ``heads``: the layer and the index of each head.
     ``thumbnails``: uint8 [A, S, S], from 0 to 255.
     ``keys``: int64 [A, W, k], the words that a word attends to most; ``shares``: uint8 [A, W, k],
     255 for a weight of 1.
@@ -61,12 +62,12 @@ class HeadWeights(NamedTuple):
     shares: Bytes
 
     def key_bytes(self) -> bytes:
-        """Return the keys as bytes: one each up to 256 words, else two, the lower first."""
+        """Return the keys as bytes: one byte each for up to 256 words, else two, low byte first."""
         return self.keys.astype("u1" if self.keys.shape[1] <= 256 else "<u2").tobytes()
 
 
 def weights_page(title: str, summary: str, words: Sequence[str], weights: HeadWeights) -> str:
-    """Return the page; texts are escaped, so that markup in them is shown and not applied."""
+    """Return the HTML page; texts are escaped, so that markup in them is shown literally."""
     script = _SCRIPT.read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     sizes = {
@@ -102,7 +103,7 @@ def weights_page(title: str, summary: str, words: Sequence[str], weights: HeadWe
 
 
 def _grid(heads: Sequence[tuple[int, int]]) -> str:
-    """Return a row of buttons for each layer, in the order of ``heads``."""
+    """Return the HTML of a row of buttons for each layer, in the order of ``heads``."""
     most = max((head for _, head in heads), default=-1) + 1
     rows: dict[int, list[str]] = {}
     for number, (layer, head) in enumerate(heads):

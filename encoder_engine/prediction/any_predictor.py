@@ -1,4 +1,4 @@
-"""Loads a fine-tuned model by the class of its task; predicts the batches of data engines."""
+"""Loads a fine-tuned model by the class of its task, and predicts batches of data engines."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class PredictBatch(BatchStep):
 
     @property
     def types(self) -> Mapping[str, str | Mapping[str, str]]:
-        """The types of the columns; see :class:`PredictedRows`."""
+        """The types of the added columns; see :class:`PredictedRows`."""
         found: PredictedRows = self.model.columns([])
         return found.types
 

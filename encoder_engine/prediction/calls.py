@@ -1,4 +1,4 @@
-"""The calls of a pipeline as a kind of results, so that a server computes them like other kinds."""
+"""Pipeline calls as a kind of results, so that a server can batch them like other kinds."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["Calls"]
 
 @dataclass(frozen=True, kw_only=True)
 class _CallOptions(Options):
-    """``parameters``: the keywords of a call, as JSON."""
+    """The options of pipeline calls; ``parameters``: the keywords of a call, as JSON."""
 
     parameters: str
 
@@ -38,7 +38,7 @@ class Calls(Kind):
     noun = "predictions"
 
     def resolve(self, *, parameters: str | None = None, **common: Any) -> _CallOptions:
-        """Check the keywords of a call. Raises :class:`InputError` for an unknown one."""
+        """Validate the keywords of a call. Raises :class:`InputError` for an unknown keyword."""
         given = {} if parameters is None else json.loads(parameters)
         try:
             self.model.checked(given)
@@ -52,16 +52,19 @@ class Calls(Kind):
         return {"parameters": request.parameters}
 
     def needs_tokens(self, options: Any) -> bool:
-        """Return False: an empty text has a result, or its own error."""
+        """Return False: an input without tokens has a result, or the pipeline refuses it."""
         del options
         return False
 
     def characters(self, row: Any) -> int:
-        """Count the characters of an input's texts."""
+        """Return the number of characters in an input's texts."""
         return sum(map(len, _texts(row)))
 
     def tokenize(self, rows: list[Any], options: Any) -> InputRows:
-        """Count the tokens of inputs, for batching alone: the pipeline tokenizes them again."""
+        """Count the tokens of inputs for batching.
+
+        The pipeline itself tokenizes the texts again.
+        """
         groups = [_texts(row) for row in rows]
         texts = [text for group in groups for text in group]
         encoded = self.tokenizer.encode_batch(texts, num_threads=self.model.engine.num_threads)
@@ -73,7 +76,7 @@ class Calls(Kind):
         return InputRows(ids=ids, cu_seqlens=offsets, truncated=none, inputs=rows)
 
     def wanted(self, options: Any) -> tuple[()]:
-        """Return no outputs to compute: the pipeline's model runs its engine itself."""
+        """Return (): no engine outputs are requested, as the pipeline's model runs the engine."""
         del options
         return ()
 
@@ -89,12 +92,12 @@ class Calls(Kind):
         return results
 
     def join(self, parts: list[list[Any]], options: Any) -> list[Any]:
-        """Return the results of all windows."""
+        """Concatenate the results of all windows."""
         del options
         return [result for part in parts for result in part]
 
 
 def _texts(row: Any) -> list[str]:
-    """Return the texts of an input; the pipeline refuses other values when it reads them."""
+    """Return the texts of an input; the pipeline refuses other values later."""
     values = row.values() if isinstance(row, Mapping) else [row]
     return [one for one in values if isinstance(one, str)]

@@ -1,4 +1,4 @@
-"""Chooses between endings by a fine-tuned model."""
+"""Multiple choice: chooses between endings of a context by a fine-tuned model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Chooser"]
 
 
 class Chooser(Predictor):
-    """Chooses one of any number of endings of a context."""
+    """Chooses one of several endings of a context."""
 
     tasks = ("multiple-choice",)
 

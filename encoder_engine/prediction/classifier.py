@@ -29,13 +29,13 @@ LongTexts = Literal["cut", "windows", "error"]
 
 
 class Classifier(Predictor):
-    """Predicts labels or scores of texts, or of pairs of texts."""
+    """Predicts labels or scores of texts or text pairs."""
 
     tasks = ("sequence-classification", "regression")
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The names of the labels, or of the score."""
+        """The names of the labels; for a regression, the name of the score."""
         assert isinstance(self.task, SequenceTask)
         return self.task.label_names
 
@@ -63,11 +63,11 @@ class Classifier(Predictor):
 
         thresholds: the least probability of each label, by name, if a text gets any number of
             labels; a label that is not named keeps its threshold.
-        function: makes probabilities of the logits: ``"softmax"``, ``"sigmoid"`` of each label
+        function: turns logits into probabilities: ``"softmax"``, ``"sigmoid"`` of each label
             alone, or ``"none"``, which returns the logits; None: as the model was trained.
-        long: a text beyond the model's limit loses its end (``"cut"``, with a
+        long: a text beyond the model's limit is truncated (``"cut"``, with a
             :class:`TruncationWarning`), is read in windows whose logits are averaged, or raises
-            :class:`SequenceLengthError`; None: as in training, or a cut by a published model.
+            :class:`SequenceLengthError`; None: as in training; published models truncate.
 
         A :class:`~encoder_engine.tasks.sequence_classification.ClassPrediction` has labels and
         probabilities, a :class:`~encoder_engine.tasks.regression.ScorePrediction` a score. Raises
@@ -103,7 +103,7 @@ class Classifier(Predictor):
         return found[0] if single else found
 
     def _task(self, function: Function | None, thresholds: Mapping[str, float] | None) -> Any:
-        """Return the task with another function of the logits, and other thresholds."""
+        """Return the task with another function of the logits or other thresholds."""
         task: Any = self.task
         if function is not None:
             _check_choice("function", function, get_args(Function))
@@ -131,7 +131,7 @@ class Classifier(Predictor):
         return task
 
     def example(self, row: int, content: Any) -> TextExample[Any]:
-        """Return the task's example of a text or pair. Raises :class:`InputError`."""
+        """Return the task's example for a text or pair. Raises :class:`InputError`."""
         text = content
         task: Any = self.task
         paired = isinstance(text, (tuple, list)) and len(text) == 2
@@ -150,8 +150,8 @@ class Classifier(Predictor):
     def columns(self, predictions: list[Any]) -> PredictedRows:
         """Return ``label`` and ``score``, ``labels`` and ``scores``, or ``score`` alone.
 
-        Labels are those that :meth:`predict` chooses, scores their probabilities. Beside them are
-        the ``probabilities`` of all labels.
+        The labels are those that :meth:`predict` chooses, the scores are their probabilities. A
+        further column has the ``probabilities`` of all labels.
         """
         if self.problem == "regression":
             scores = [one.score for one in predictions]

@@ -1,6 +1,6 @@
-"""Finds entities in texts, as characters, from the logits of their tokens.
+"""Finds entities in raw texts, as character ranges, from the logits of tokens.
 
-How it works: a text is tokenized as it stands, without being split into words first. A text beyond
+How it works: a text is tokenized directly, without being split into words first. A text beyond
 the model's limit is read in windows that overlap, each token in the window of its maximum context.
 The aggregation says whether tokens are joined to words. Neighbours of one type are joined to
 entities, by the rules of transformers' token-classification pipeline.
@@ -67,7 +67,7 @@ class Entity(NamedTuple):
 
 
 class FoundEntity(NamedTuple):
-    """An entity, with the index of its first token among those of the text, and its token id."""
+    """An entity with the index of its first token in the text, and that token's id."""
 
     entity: Entity
     place: int
@@ -75,7 +75,10 @@ class FoundEntity(NamedTuple):
 
 
 class _Window(NamedTuple):
-    """Tokens ``start`` to ``stop - 1`` of a text, of which ``first`` to ``last - 1`` are read."""
+    """Tokens ``start`` to ``stop - 1`` of a text.
+
+    The logits of ``first`` to ``last - 1`` are used.
+    """
 
     start: int
     stop: int
@@ -87,10 +90,11 @@ class _Window(NamedTuple):
 class EntityTask(TokenClassificationTask):
     """Finds the entities of raw texts with a tagger; its examples are texts.
 
-    ``aggregation``: each token alone (``"none"``); neighbours of a type (``"simple"``); or words
-    first, each with the label of its first token, of the mean of its tokens' probabilities, or of
-    its most certain token.
-    ``ignored``: labels of no entity.
+    ``aggregation``: ``"none"``: each token is an entity; ``"simple"``: neighbouring tokens of a
+    type are joined; ``"first"``, ``"average"``, ``"max"``: tokens are first joined to words, each
+    with the label of its first token, of the mean of its tokens' probabilities, or of its most
+    certain token.
+    ``ignored``: labels that are no entity.
     ``stride``: the tokens that the windows of a long text share; of overlapping entities the longer
     one is kept, then the more probable one. None: each token is read in the window of its maximum
     context.
@@ -111,7 +115,7 @@ class EntityTask(TokenClassificationTask):
 
     @classmethod
     def of(cls, task: TokenClassificationTask, **options: Any) -> Self:
-        """Make this task from a tagger's; ``options``: the fields that only this task has."""
+        """Make this task from a tagger's task; ``options``: fields that only this class has."""
         return cls(**{field.name: getattr(task, field.name) for field in fields(task)}, **options)
 
     def encode(self, examples: Sequence[Any], tokenizer: Tokenizer, windows: Windows) -> Items:
@@ -168,7 +172,7 @@ class EntityTask(TokenClassificationTask):
         )
 
     def _windows(self, length: int, room: int, shared: int) -> Iterator[_Window]:
-        """Yield the windows of a text of so many tokens."""
+        """Yield the windows of a text with ``length`` tokens."""
         if length <= room:
             yield _Window(0, length, 0, length)
             return
@@ -189,9 +193,9 @@ class EntityTask(TokenClassificationTask):
     ) -> npt.NDArray[np.bool_]:
         """Mark the tokens that continue the word before them, bool [T].
 
-        In WordPiece, those that are longer or shorter than their characters (as ``##ing``); in
-        other tokenizers, those with no space before them or at their start. An unknown token
-        begins a word.
+        In WordPiece these are tokens whose string differs in length from their characters
+        (``##ing``); in other tokenizers, tokens without a space before them or at their start. An
+        unknown token begins a word.
         """
         chars, ids = encoding.offsets, encoding.ids
         if self.aggregation in ("none", "simple"):
@@ -245,7 +249,7 @@ class EntityTask(TokenClassificationTask):
         outputs: Outputs,
         labels: Sequence[EntityLabel],
     ) -> Iterator[FoundEntity]:
-        """Yield the entities of consecutive tokens of a text."""
+        """Yield the entities in consecutive tokens of a text."""
         rows_MK, chars = probabilities_MK[part], items.ragged("chars").values[part]
         if not len(rows_MK):
             return
@@ -287,7 +291,7 @@ class EntityTask(TokenClassificationTask):
         return rows_MK[best]
 
     def _tags(self, rows_MK: Floats, outputs: Outputs) -> npt.NDArray[np.int64]:
-        """Return the numbers of the labels, by the decoding that the tagger was trained with."""
+        """Return the indices of the labels, by the decoding that the tagger was trained with."""
         if self.decoding == "argmax":
             best: npt.NDArray[np.int64] = rows_MK.argmax(1)
             return best
@@ -302,7 +306,7 @@ class EntityTask(TokenClassificationTask):
         return viterbi(emissions, np.array([0, len(rows_MK)]), *scores)
 
     def _groups(self, labels: Sequence[EntityLabel]) -> Iterator[tuple[int, int]]:
-        """Yield the ranges of rows that are one entity each."""
+        """Yield the ranges of consecutive rows that form one entity each."""
         first = 0
         for row in range(1, len(labels) + 1):
             if (
@@ -317,7 +321,7 @@ class EntityTask(TokenClassificationTask):
 
 
 def _marks_pieces(tokenizer: Tokenizer) -> bool:
-    """Return whether the pieces within a word have a prefix, as ``##``."""
+    """Return whether tokens within a word have a prefix such as ``##``."""
     model = tokenizer.spec.model
     if isinstance(model, LibrarySpec):
         return bool(json.loads(model.model).get("continuing_subword_prefix"))
@@ -325,7 +329,7 @@ def _marks_pieces(tokenizer: Tokenizer) -> bool:
 
 
 def _longest(entities: Sequence[FoundEntity]) -> list[FoundEntity]:
-    """Keep of overlapping entities the longer one, of equally long ones the more probable."""
+    """Of overlapping entities keep the longest; of equally long ones the more probable."""
     found: list[FoundEntity] = []
     for one in sorted(entities, key=lambda one: one.entity.start):
         kept = found[-1].entity if found else None
@@ -339,7 +343,10 @@ def _longest(entities: Sequence[FoundEntity]) -> list[FoundEntity]:
 
 
 class EntityLabel(NamedTuple):
-    """A label's type of entity, and whether it begins or ends an entity; else it continues one."""
+    """A label's entity type, and whether it begins or ends an entity.
+
+    Otherwise it continues one.
+    """
 
     type: str
     begins: bool = False
@@ -350,8 +357,8 @@ def read_labels(labels: Sequence[str]) -> tuple[EntityLabel, ...]:
     """Read BIO, IOB1, BIOES, BILOU, BMES and plain labels.
 
     An I- that continues no entity of its type begins one, as in IOB1. E-, L-, M-, S- and U- are
-    letters of a scheme if there is a B- of the same type. A plain label is a type as it stands,
-    also where it has a hyphen.
+    prefixes of a scheme if there is a B- label of the same type. Other labels are types as they
+    are, even with a hyphen.
     """
     there = set(labels)
     found = []

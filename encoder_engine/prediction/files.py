@@ -23,7 +23,10 @@ __all__ = ["Predictions"]
 
 
 class TaskRows(NamedTuple):
-    """The examples of a window's rows, and their items, as a :class:`WindowRows`."""
+    """The examples of a window's rows, and their items.
+
+    Has the attributes of :class:`WindowRows`.
+    """
 
     examples: list[Any]
     items: Items
@@ -35,12 +38,12 @@ class TaskRows(NamedTuple):
 
     @property
     def truncated(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """True as often as rows were cut, bool [n]: items know how many rows, but not which."""
+        """Bool [n] with as many True values as truncated rows: items know only their number."""
         return np.arange(len(self.examples)) < self.items.num_truncated
 
 
 class Predictions(Kind):
-    """The predictions of rows: texts, or pairs of texts."""
+    """The predictions of a fine-tuned model for rows: texts or text pairs."""
 
     name = "predictions"
     row_name = "row"
@@ -48,16 +51,19 @@ class Predictions(Kind):
     noun = "predictions"
 
     def resolve(self, **keywords: Any) -> Options:
-        """Check the options that all kinds have; ``dimension`` means nothing for predictions."""
+        """Validate the options that all kinds have.
+
+        ``dimension`` has no meaning for predictions.
+        """
         return Options(**self.common_options(**keywords), dimension=1)
 
     def needs_tokens(self, options: Options) -> bool:
-        """Return False: the task refuses what it cannot read."""
+        """Return False: the task itself refuses rows that it cannot read."""
         del options
         return False
 
     def characters(self, row: Any) -> int:
-        """Count the characters of a text, or of both of a pair."""
+        """Return the number of characters of a text, or of both texts of a pair."""
         return sum(map(len, (row,) if isinstance(row, str) else row))
 
     def tokenize(self, rows: list[Any], options: Options) -> WindowRows:
@@ -76,7 +82,7 @@ class Predictions(Kind):
         return rows
 
     def wanted(self, options: Options) -> tuple[()]:
-        """Return no outputs to compute: the task's engine computes what its decoding reads."""
+        """Return (): no engine outputs are requested, as the task's own engine computes them."""
         del options
         return ()
 
@@ -109,6 +115,6 @@ class Predictions(Kind):
         return most
 
     def describe(self, options: Options) -> dict[str, Any]:
-        """Return the task with its settings, and the windows of its texts."""
+        """Return the task with its settings and windows, as JSON values for a job's plan."""
         task, windows = task_values(self.model.text_task), asdict(self.model.windows)
         return {**super().describe(options), "task": task, "windows": windows}

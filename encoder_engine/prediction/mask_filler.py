@@ -52,7 +52,7 @@ BATCH_TOKENS = 8192
 
 
 class MaskCandidate(NamedTuple):
-    """A token for one mask, with its probability while all other masks stay unfilled."""
+    """A token for one mask, with its probability when no other mask is filled."""
 
     token: str
     token_id: int
@@ -60,7 +60,7 @@ class MaskCandidate(NamedTuple):
 
 
 class Filling(NamedTuple):
-    """Tokens for all masks of a text, with their joint log probability."""
+    """Tokens for all masks of a text, with the log of their joint probability."""
 
     tokens: tuple[str, ...]
     log_probability: float
@@ -68,7 +68,7 @@ class Filling(NamedTuple):
 
 
 class TargetScore(NamedTuple):
-    """A word for a mask: its pieces (subword tokens), and their joint log probability."""
+    """A word for a mask: its subword tokens, and the log of their joint probability."""
 
     target: str
     pieces: tuple[str, ...]
@@ -78,7 +78,8 @@ class TargetScore(NamedTuple):
 class TextScore(NamedTuple):
     """The pseudo-log-likelihood of a text.
 
-    ``tokens``, ``log_probabilities``: without special tokens; ``log_probabilities`` float64 [n].
+    ``tokens``, ``log_probabilities``: those of the text, without special tokens;
+    ``log_probabilities`` float64 [n].
     """
 
     tokens: tuple[str, ...]
@@ -86,7 +87,7 @@ class TextScore(NamedTuple):
 
     @property
     def log_likelihood(self) -> float:
-        """The sum over the tokens."""
+        """The sum of the tokens' log probabilities."""
         return float(self.log_probabilities.sum())
 
     @property
@@ -98,7 +99,7 @@ class TextScore(NamedTuple):
 
 
 class _Copy(NamedTuple):
-    """Token ids with masks, the position that is predicted, and the index of their text."""
+    """Token ids with masks, the position to predict, and the index of the text."""
 
     ids: Ids
     place: int
@@ -108,8 +109,8 @@ class _Copy(NamedTuple):
 class MaskFiller:
     """A masked language model with its tokenizer.
 
-    ``model``, ``engine``: by default the compiled engine on a CPU, without PyTorch; else a PyTorch
-    module.
+    ``model``, ``engine``: by default the compiled engine on a CPU, without PyTorch; otherwise a
+    PyTorch module.
     """
 
     def __init__(self, model: CompiledEncoder | MaskedLM, tokenizer: Tokenizer) -> None:
@@ -163,7 +164,7 @@ class MaskFiller:
     ) -> list[list[list[MaskCandidate]]]:
         """Return the ``top_k`` tokens for each mask of each row of token ids.
 
-        targets: the tokens to choose among, ascending; None: all.
+        targets: the ids of the tokens to choose from, ascending; None: all tokens.
         """
         copies = [
             _Copy(ids, place, row) for row, ids in enumerate(rows) for place in self._masks(ids)
@@ -246,7 +247,7 @@ class MaskFiller:
         within_words: mask a token together with the later pieces of its word (Kauf & Ivanova 2023).
             False: mask the token alone (Salazar et al. 2020), which makes rare words of many pieces
             too likely.
-        Raises :class:`RowError` for a text of more tokens than the model takes.
+        Raises :class:`RowError` for a text with more tokens than the model supports.
         """
         opened = open_texts(texts)
         encoding = self.tokenizer.encode_batch(list(opened.rows), return_offsets=True)
@@ -278,8 +279,8 @@ class MaskFiller:
     ) -> Iterator[_Copy]:
         """Yield a copy of a row for each token in it that belongs to a word.
 
-        rows: token ids, and the word of each. Copies are made one by one: those of a text of n
-        tokens have n^2 tokens together.
+        rows: token ids, and the word index of each. Copies are made one by one, because the copies
+        of a text of n tokens have n^2 tokens together.
         """
         for row, (ids, owners) in enumerate(rows):
             for place, owner in enumerate(owners):
@@ -294,10 +295,10 @@ class MaskFiller:
                 yield _Copy(masked, place, row)
 
     def masked_ids(self, text: str, row: int, max_length: int | None = None) -> Ids:
-        """Return the token ids of a text, cut after ``max_length``.
+        """Return the token ids of a text, truncated to ``max_length``.
 
-        Raises :class:`InputError` for a text without a mask, and :class:`RowError` for one of more
-        tokens than the model takes.
+        Raises :class:`InputError` for a text without a mask, and :class:`RowError` for a text with
+        more tokens than the model supports.
         """
         try:
             ids: Ids = self.tokenizer.encode_batch([text], max_length=max_length).ids.tolist()
@@ -327,7 +328,7 @@ class MaskFiller:
     def _best(
         self, log_probabilities_V: Logs, top_k: int, targets: Ids | None = None
     ) -> list[MaskCandidate]:
-        """Return the most probable tokens; of equal ones those with the lowest ids."""
+        """Return the most probable tokens; of equally probable ones those with the lowest ids."""
         logs = log_probabilities_V if targets is None else log_probabilities_V[targets]
         top_k = min(top_k, len(logs))
         least = np.partition(logs, -top_k)[-top_k]
@@ -349,7 +350,7 @@ class MaskFiller:
         """Yield the log softmax [V] at the predicted position of each copy, in order.
 
         Raises :class:`NonFiniteVectorError` where the model computes NaN or infinity, and
-        :class:`DeviceMemoryError` where a copy alone exceeds the memory.
+        :class:`DeviceMemoryError` if a single copy exceeds the memory.
         """
         for part in _parts(copies):
             order = iter(part)
@@ -366,7 +367,7 @@ class MaskFiller:
                     yield found_V
 
     def _logits(self, part: list[_Copy]) -> Iterator[npt.NDArray[np.float32]]:
-        """Yield the logits [C, V] of copies, in one piece or in as many as the memory needs."""
+        """Yield the logits [C, V] of copies, in one part or in as many parts as memory requires."""
         starts_C = np.cumsum([0, *(len(copy.ids) for copy in part)], dtype=np.int32)
         rows = TokenRows(
             ids=np.concatenate([np.array(copy.ids, np.int32) for copy in part]),
@@ -391,7 +392,7 @@ class MaskFiller:
 
 
 def _parts(copies: Iterable[_Copy]) -> Iterator[list[_Copy]]:
-    """Cut copies, in order, into batches of up to ``BATCH_TOKENS`` tokens."""
+    """Group copies, in order, into batches of up to ``BATCH_TOKENS`` tokens."""
     part: list[_Copy] = []
     tokens = 0
     for copy in copies:

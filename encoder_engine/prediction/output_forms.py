@@ -1,4 +1,4 @@
-"""Writes predictions as JSON lines, CoNLL, the JSON of SQuAD's script, or GLUE's .tsv."""
+"""Writes predictions as JSON lines, CoNLL, SQuAD's JSON, or GLUE's .tsv."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ class OutputForm(ABC):
     @classmethod
     @abstractmethod
     def takes(cls, task: Task[Any, Any]) -> bool:
-        """Return whether the predictions of a task can be written in this form."""
+        """Return whether the predictions of a task can be written in this format."""
 
     def begin(self) -> str:
-        """Return the text before the first row."""
+        """Return the text of the file before the first row."""
         return ""
 
     def write(self, examples: Sequence[Any], predictions: Sequence[Any]) -> str:
-        """Return the text of further rows."""
+        """Return the text of the file for further rows."""
         parts = []
         for example, prediction in zip(examples, predictions, strict=True):
             parts.append(self.row(example, prediction))
@@ -52,26 +52,26 @@ class OutputForm(ABC):
 
     @abstractmethod
     def row(self, example: Any, prediction: Any) -> str:
-        """Return the text of a row."""
+        """Return the text of the file for one row."""
 
     def end(self) -> str:
-        """Return the text after the last row."""
+        """Return the text of the file after the last row."""
         return ""
 
 
 class JsonLines(OutputForm):
-    """One JSON line per row: the columns the task reads, the prediction and its probabilities."""
+    """One JSON object per line: the columns that the task reads, prediction and probabilities."""
 
     suffix, noun = ".jsonl", "lines of JSON"
 
     @classmethod
     def takes(cls, task: Task[Any, Any]) -> bool:
-        """Return True: every task has records."""
+        """Return True: every task can write JSON lines."""
         del task
         return True
 
     def row(self, example: Any, prediction: Any) -> str:
-        """Return a line."""
+        """Return the JSON line of a row."""
         return json_line(self.task.to_record(example, prediction)).decode()
 
 
@@ -82,12 +82,15 @@ class ConllFile(OutputForm):
 
     @classmethod
     def takes(cls, task: Task[Any, Any]) -> bool:
-        """Return whether the task tags words; nested spans have no tags."""
+        """Return whether the task tags words; nested spans cannot be written as tags."""
         flat = isinstance(task, SpanClassificationTask) and not task.nested
         return flat or isinstance(task, TokenClassificationTask)
 
     def row(self, example: Any, prediction: Any) -> str:
-        """Return a sentence. Raises :class:`OutputError` for a word that CoNLL cannot hold."""
+        """Return the lines of a sentence.
+
+        Raises :class:`OutputError` for a word unfit for CoNLL.
+        """
         if isinstance(self.task, TokenClassificationTask):
             tags = list(prediction.tags)
         else:
@@ -106,7 +109,7 @@ class ConllFile(OutputForm):
 
 
 class SquadFile(OutputForm):
-    """One JSON object, the answer's text by the question's id, as SQuAD's script reads it."""
+    """One JSON object of answer texts by question id, as SQuAD's script reads it."""
 
     suffix, noun = ".json", "the JSON of SQuAD's predictions"
 
@@ -120,13 +123,13 @@ class SquadFile(OutputForm):
         return isinstance(task, QuestionAnsweringTask)
 
     def begin(self) -> str:
-        """Open the object."""
+        """Return the opening of the JSON object."""
         return "{"
 
     def row(self, example: Any, prediction: Any) -> str:
-        """Return an entry; an empty text where there is no answer.
+        """Return the entry of a question; its text is empty if there is no answer.
 
-        Raises :class:`OutputError` for an id that came before: readers would keep one of both.
+        Raises :class:`OutputError` for a repeated id, of which readers would keep only one entry.
         """
         assert isinstance(self.task, QuestionAnsweringTask)
         if example.id in self._ids:
@@ -140,7 +143,7 @@ class SquadFile(OutputForm):
         return ("," if self.num_rows else "") + "\n " + entry.rstrip("\n")[1:-1]
 
     def end(self) -> str:
-        """Close the object."""
+        """Return the end of the JSON object."""
         return "\n}\n"
 
 
@@ -159,7 +162,7 @@ class GlueFile(OutputForm):
         return "index\tprediction\n"
 
     def row(self, example: Any, prediction: Any) -> str:
-        """Return a line; scores have three decimals, as in GLUE's samples."""
+        """Return the line of a row; scores have three decimals, as in GLUE's samples."""
         del example
         labels = getattr(prediction, "labels", None)
         value = f"{prediction.score:.3f}" if labels is None else labels[0]
@@ -170,9 +173,9 @@ _FORMS: tuple[type[OutputForm], ...] = (JsonLines, ConllFile, SquadFile, GlueFil
 
 
 def output_form(path: str | os.PathLike[str], task: Task[Any, Any]) -> OutputForm:
-    """Return the form that a file's suffix names.
+    """Return the output format for a file's suffix.
 
-    Raises :class:`OutputError` for a suffix that is not a form of the task's predictions.
+    Raises :class:`OutputError` for a suffix that the task's predictions cannot be written to.
     """
     fitting = [form for form in _FORMS if form.takes(task)]
     for form in fitting:

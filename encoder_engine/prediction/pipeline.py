@@ -1,7 +1,7 @@
 """Calls models as transformers' pipelines are called: their keywords, dicts, shapes and numbers.
 
-``docs/pipelines.md`` lists the places where a result differs: those where transformers stops, gives
-nan, loses a part of the text, or returns what JSON cannot hold.
+``docs/pipelines.md`` lists the cases where a result differs: where transformers fails, gives nan,
+loses a part of the text, or returns a value that JSON cannot hold.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def pipeline(
     device: str | int | torch.device | None = None,
     **options: Any,
 ) -> Pipeline:
-    """Make a pipeline, which is called as one of transformers and returns the same.
+    """Make a pipeline with the call and the results of transformers' pipelines.
 
     task: ``"text-classification"`` (``"sentiment-analysis"``), ``"token-classification"``
         (``"ner"``), ``"zero-shot-classification"``, ``"question-answering"``, ``"fill-mask"`` or
@@ -50,8 +50,9 @@ def pipeline(
     tokenizer: a directory of another tokenizer than the model's, or a :class:`Tokenizer`.
     device: ``"cpu"``, ``"cuda:1"``, or a number as in transformers, where -1 is the CPU; None: a
         GPU if there is one.
-    options: for all calls, such as ``top_k``; and for loading: ``dtype``, ``quantization``,
-        ``num_threads``, ``engine``, ``revision``, ``token``, ``cache_dir``, ``local_files_only``.
+    options: keywords for all calls, such as ``top_k``, and for loading: ``dtype``,
+        ``quantization``, ``num_threads``, ``engine``, ``revision``, ``token``, ``cache_dir``,
+        ``local_files_only``.
 
     Raises :class:`InputError` for an unknown task, ``TypeError`` for an unknown keyword, and
     :class:`UnsupportedFeatureError` for a model of another task, which names the class that loads
@@ -75,7 +76,7 @@ def pipeline(
 def _load(
     loads: type[Any], model: Any, tokenizer: Tokenizer | None, loading: dict[str, Any]
 ) -> Any:
-    """Return the model, which ``loads`` reads if it is not loaded yet."""
+    """Return the model; load it with the class ``loads`` if it is a path."""
     if isinstance(model, loads):
         if loading or tokenizer is not None:
             raise InputError(

@@ -1,10 +1,10 @@
 """Answers questions by the rule of transformers' question-answering pipeline, which 5.3 removed.
 
-How it works: in each window the softmax of the start logits and that of the end logits go over the
+How it works: in each window, softmaxes of the start logits and of the end logits are taken over the
 context's tokens and the classification token; a span's score is the product of both. Spans of equal
-text, letter case aside, are one answer whose scores are added, over all windows: a score may be
-above 1, and depends on how many answers are asked for. The numbers are float32, in the order of the
-pipeline of 4.57, so that ties fall as they do there.
+text, ignoring case, are one answer whose scores are added over all windows: a score may be above 1,
+and depends on how many answers are requested. Numbers are float32, computed in the order of the
+pipeline of 4.57, so that ties are broken as there.
 
 Dimensions: T tokens of a window.
 """
@@ -74,7 +74,7 @@ class PipelineAnswers(QuestionAnsweringTask):
 
     @classmethod
     def of(cls, task: QuestionAnsweringTask, **options: Any) -> Self:
-        """Make this task from a reader's; ``options``: fields that are new or differ."""
+        """Make this task from a reader's task; ``options``: fields that are new or differ."""
         own = {field.name: getattr(task, field.name) for field in fields(task)}
         return cls(**own | {"max_tokens": cls.max_tokens} | options)
 
@@ -135,7 +135,7 @@ class PipelineAnswers(QuestionAnsweringTask):
         return AnswerPrediction(text, start, stop, score, tuple(answers), null)
 
     def _spans(self, window: _Window) -> Iterator[tuple[int, int, float]]:
-        """Yield the characters and the score of a window's best spans, highest score first."""
+        """Yield the character ranges and scores of a window's best spans, highest score first."""
         starts, ends = window.starts.copy(), window.ends.copy()
         starts[0] = ends[0] = 0.0
         scores = np.tril(np.triu(starts[:, None] * ends[None]), self.max_tokens - 1).ravel()
@@ -169,6 +169,6 @@ def _softmax(logits_T: npt.NDArray[Any], allowed_T: npt.NDArray[np.bool_]) -> Fl
 
 
 def _classification(tokenizer: Tokenizer) -> int:
-    """Return the id of the classification token, -1 for none."""
+    """Return the id of the classification token, such as ``[CLS]``; -1: there is none."""
     found = tokenizer.cls_token_id
     return -1 if found is None else found

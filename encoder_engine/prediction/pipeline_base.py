@@ -1,4 +1,4 @@
-"""The base of pipelines: options for all calls or one; inputs alone, in lists or iterators."""
+"""The base of pipelines: options for all calls or one call; single inputs, lists, iterators."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Pipeline(Model):
         return self.results(inputs[0], options)
 
     def results(self, inputs: Any, options: Options) -> Any:
-        """Return the result of one input, or a list or iterator of results as the inputs are."""
+        """Return one result for one input, or a list or iterator of results for several inputs."""
         merged = self.options | self.checked(options)
         if isinstance(inputs, Iterator):
             return self._stream(inputs, merged)
@@ -82,13 +82,16 @@ class Pipeline(Model):
             yield from self.run(rows, options)
 
     def checked(self, options: Options) -> Options:
-        """Return a call's keywords but those about speed; raise ``TypeError`` for unknown ones."""
+        """Return a call's keywords without those for speed.
+
+        Raise ``TypeError`` for unknown ones.
+        """
         check_keywords(f"pipeline({self.task!r})", options, (*self.keywords, *HINTS))
         return {name: value for name, value in options.items() if name not in HINTS}
 
     @property
     def prompts(self) -> dict[str, str]:
-        """No prompts: texts are read as they are."""
+        """Return no prompts: texts are read without a prompt."""
         return {}
 
     def kinds(self) -> dict[str, Kind]:
@@ -96,11 +99,11 @@ class Pipeline(Model):
         return {"calls": Calls(self)}
 
     def sample(self, text: str) -> tuple[Any, Options]:
-        """Return an input made of a text, and the keywords that its call needs."""
+        """Return an example input that contains a text, and the keywords that its call needs."""
         return text, {}
 
     def rows_of_an_input(self, options: Options) -> int:
-        """Return how often the model reads an input's texts."""
+        """Return how many rows the model computes for one input."""
         del options
         return 1
 
@@ -109,7 +112,7 @@ class Pipeline(Model):
         """Return the result of each input."""
 
     def unwrapped(self, inputs: Any, result: Any, given: Options) -> Any:
-        """Return the result of a single input in its shape; ``given``: the options of the call."""
+        """Return a single input's result in transformers' shape; ``given``: the call's options."""
         del inputs, given
         return result
 

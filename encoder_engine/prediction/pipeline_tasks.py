@@ -1,4 +1,4 @@
-"""The pipelines of each task: keywords of transformers to settings, and predictions to dicts."""
+"""The pipelines of each task: convert keywords to settings, and predictions to dicts."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ _TOKENIZING = ("truncation", "max_length", "padding")
 
 
 class TextClassification(Pipeline):
-    """Labels of texts, or of pairs: ``{"text": ..., "text_pair": ...}``."""
+    """Pipeline of text classification: labels of texts or ``{"text": ..., "text_pair": ...}``."""
 
     loads = Classifier
     keywords = ("top_k", "function_to_apply", "return_all_scores", *_TOKENIZING)
     single = (str, Mapping)
 
     def run(self, inputs: Sequence[Any], options: Options) -> list[Any]:
-        """Return the best label of each input, or with ``top_k`` a list of the best ones."""
+        """Return the best label of each input, or with ``top_k`` a list of the best labels."""
         classifier = copy(self.model)
         limit = _limit(options, classifier.windows.max_length)
         classifier.windows = replace(classifier.windows, max_length=limit)
@@ -73,12 +73,12 @@ class TextClassification(Pipeline):
         return best if top_k is None else best[: check_integer(top_k, "top_k", least=1)]
 
     def unwrapped(self, inputs: Any, result: Any, given: Options) -> Any:
-        """Return a list for a text, unless this call has ``top_k``, which gives one already."""
+        """Return a single input's label in a list, unless ``top_k`` gives a list anyway."""
         return [result] if isinstance(inputs, str) and "top_k" not in given else result
 
 
 class TokenClassification(Pipeline):
-    """Tokens of texts, or with ``aggregation_strategy`` entities."""
+    """Pipeline of token classification: labelled tokens, or with aggregation entities."""
 
     loads = Tagger
     keywords = ("aggregation_strategy", "ignore_labels", "stride")
@@ -128,17 +128,17 @@ def _group(found: Any) -> dict[str, Any]:
 
 
 class ZeroShotClassification(Pipeline):
-    """Scores of labels that are given with the texts, by a model of natural language inference."""
+    """Pipeline of zero-shot classification: scores given labels by an NLI model."""
 
     loads = ZeroShotClassifier
     keywords = ("candidate_labels", "hypothesis_template", "multi_label")
 
     def sample(self, text: str) -> tuple[Any, Options]:
-        """Return an input made of a text, and the keywords that its call needs."""
+        """Return an example input that contains a text, and the keywords that its call needs."""
         return text, {"candidate_labels": ["label"]}
 
     def rows_of_an_input(self, options: Options) -> int:
-        """Return the number of labels: each is read with the text."""
+        """Return the number of labels: the model reads each label together with the text."""
         labels = (self.options | options).get("candidate_labels")
         return max(len(_label_list(labels)), 1)
 
@@ -164,7 +164,7 @@ class ZeroShotClassification(Pipeline):
 
 
 def _label_list(labels: Any) -> list[Any]:
-    """Return labels; a text names several by commas."""
+    """Split labels that are given as one string at commas; return a list."""
     if isinstance(labels, str):
         return [part.strip() for part in labels.split(",") if part.strip()]
     return list(labels or ())
@@ -182,7 +182,7 @@ def _zero_shot(text: str, found: Any) -> dict[str, Any]:
 
 
 class QuestionAnswering(Pipeline):
-    """Answers of questions from their contexts, as transformers 4.57 gave them."""
+    """Pipeline of question answering, as transformers 4.57 had it."""
 
     loads = Reader
     keywords = (
@@ -192,11 +192,11 @@ class QuestionAnswering(Pipeline):
     single = (Mapping,)
 
     def sample(self, text: str) -> tuple[Any, Options]:
-        """Return an input made of a text, and the keywords that its call needs."""
+        """Return an example input that contains a text, and the keywords that its call needs."""
         return {"question": "what?", "context": text}, {}
 
     def __call__(self, *inputs: Any, **options: Any) -> Any:
-        """Answer ``question=`` from ``context=``, either a text or a list, or dicts of both."""
+        """Answer ``question=`` from ``context=``, each a string or a list; or dicts of both."""
         question, context = (options.pop(name, None) for name in ("question", "context"))
         if question is not None or context is not None:
             given: Any = _pair_up(question, context)
@@ -274,19 +274,19 @@ def _question(row: int, one: Any) -> QuestionExample:
 
 
 class FillMask(Pipeline):
-    """The most probable tokens at the masks of texts, or of the ``targets``."""
+    """Pipeline of mask filling: the most probable tokens, or the best of ``targets``."""
 
     loads = MaskFiller
     keywords = ("top_k", "targets", "tokenizer_kwargs")
 
     def sample(self, text: str) -> tuple[Any, Options]:
-        """Return an input made of a text and a mask, and the keywords that its call needs."""
+        """Return an example input with a text and a mask, and the keywords of its call."""
         mask = self.tokenizer.mask_token_id
         assert mask is not None
         return f"{text} {self.tokenizer.id_to_token(mask)}", {}
 
     def results(self, inputs: Any, options: Options) -> Any:
-        """Return the result of a text, or a list of results; for a list of one text, its result."""
+        """Return one result, or a list of results; a list of one text gives its result alone."""
         found = super().results(inputs, options)
         return found[0] if isinstance(inputs, list) and len(inputs) == 1 else found
 
@@ -349,7 +349,7 @@ class FillMask(Pipeline):
 
 
 class FeatureExtraction(Pipeline):
-    """The last hidden state of each token: nested lists [1, T, D]."""
+    """Pipeline of feature extraction: each token's last hidden state, as lists [1, T, D]."""
 
     loads = Embedder
     keywords = ("truncation", "tokenize_kwargs", "return_tensors")
@@ -377,7 +377,7 @@ class FeatureExtraction(Pipeline):
 
 
 def _text_or_pair(row: int, one: Any) -> Any:
-    """Return a text, or a tuple of two."""
+    """Return an input as a text, or as a tuple of two texts."""
     if isinstance(one, str):
         return one
     if isinstance(one, Mapping) and one.keys() <= {"text", "text_pair"} and "text" in one:
@@ -390,7 +390,7 @@ def _text_or_pair(row: int, one: Any) -> Any:
 
 
 def _limit(options: Options, most: int | None, tokenizer: Any = None) -> Any:
-    """Return the most tokens of a row: the model's limit, or with truncation ``max_length``."""
+    """Return the most tokens of an input: the model's limit; with truncation ``max_length``."""
     limits = [most, None if tokenizer is None else tokenizer.spec.model_max_length]
     given = options.get("max_length")
     if given is not None and options.get("truncation"):
@@ -409,7 +409,7 @@ def _lowered(options: Options, name: str, known: tuple[str, ...]) -> Any:
 
 @contextmanager
 def _accepting_cuts(options: Options) -> Iterator[None]:
-    """Do not warn of cut texts where the caller asked for them."""
+    """Suppress warnings of truncated texts if the caller requested truncation."""
     with warnings.catch_warnings():
         if options.get("truncation"):
             warnings.simplefilter("ignore", TruncationWarning)

@@ -1,4 +1,4 @@
-"""The base class of predictors: a fine-tuned model with its task's encoding and decoding."""
+"""The base of predictors: a fine-tuned model that uses its task's encoding and decoding."""
 
 from __future__ import annotations
 
@@ -72,13 +72,13 @@ def model_directory(path: str | os.PathLike[str]) -> Path:
 
 
 class Predictor(Model):
-    """A fine-tuned model with its task, of any kind, and its tokenizer.
+    """A fine-tuned model with its task and its tokenizer.
 
     ``model``, ``engine``: by default the compiled engine on a CPU, without PyTorch; else a PyTorch
     module.
     ``task``: with the labels, columns and decoding settings of training.
     ``tables``: the form of the .csv and .tsv files of training.
-    ``is_published``: others trained the model, whose config.json says what it is for.
+    ``is_published``: the model was not trained by this package; its config.json tells the task.
     """
 
     is_published = False
@@ -116,7 +116,7 @@ class Predictor(Model):
         tokenizer: Tokenizer | None = None,
         **hub: Unpack[HubKeywords],
     ) -> Self:
-        """Load a fine-tuned model: of a ``finetune`` run, or one that transformers saved.
+        """Load a model that a ``finetune`` run or transformers saved.
 
         path_or_hub_id: a run's folder, its ``model`` or ``adapter``, or a directory or hub id of a
             model for sequence classification, token classification, question answering or multiple
@@ -125,9 +125,8 @@ class Predictor(Model):
 
         ``quantization="int8"`` rounds the blocks' dense layers, not the head, on a CPU. Raises
         :class:`UnsupportedFeatureError` for a model of another head, which names the class that
-        loads it, or of another library, and :class:`ChecksumError` for adapters whose checkpoint
-        has other weights by now. Other options and exceptions: see
-        :meth:`Embedder.from_pretrained`.
+        loads it, or of another library, and :class:`ChecksumError` for adapters whose base
+        checkpoint has changed. Other options and exceptions: see :meth:`Embedder.from_pretrained`.
         """
         request = EngineRequest.of(engine, device, dtype, quantization, num_threads)
         directory = model_directory(resolve_directory(path_or_hub_id, **hub))
@@ -150,11 +149,11 @@ class Predictor(Model):
 
     @property
     def prompts(self) -> dict[str, str]:
-        """No prompts: tasks read their texts as they are."""
+        """No prompts: tasks read their texts without a prompt."""
         return {}
 
     def kinds(self) -> dict[str, Kind]:
-        """Return predictions; see :meth:`Model.kinds`."""
+        """Return the kind ``predictions`` of results; see :meth:`Model.kinds`."""
         return {"predictions": Predictions(self)}
 
     @property
@@ -165,8 +164,8 @@ class Predictor(Model):
     def example(self, row: int, content: Any) -> Any:
         """Return the example of a text, or of a pair of texts, for :attr:`text_task`.
 
-        Raises :class:`InputError` with the row, and :class:`UnsupportedFeatureError` where the
-        task's rows hold more than that.
+        Raises :class:`InputError` with the row, and :class:`UnsupportedFeatureError` if the task's
+        rows have further fields.
         """
         del row, content
         raise UnsupportedFeatureError(
@@ -261,7 +260,7 @@ class Predictor(Model):
 def load_task_model(
     saved: SavedTask, directory: Path, request: EngineRequest
 ) -> CompiledModel | TaskModel:
-    """Load a task's model from its directory or that of its adapters.
+    """Load a task's model from its directory or from the directory of its adapters.
 
     Adapters are merged into the encoder of their base. Raises :class:`ChecksumError` if the encoder
     has other weights than in training. Other exceptions: see :meth:`Ranker.from_pretrained` and

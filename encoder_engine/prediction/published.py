@@ -1,4 +1,4 @@
-"""Makes the task of a model that others fine-tuned, from its config.json.
+"""Derives the task of a model that was fine-tuned elsewhere from its config.json.
 
 transformers' pipelines decide by the same values: the class in ``architectures``, ``problem_type``
 and the labels.
@@ -66,7 +66,7 @@ def read_published(directory: Path, wanted: Sequence[str]) -> SavedTask:
         transformers, the first is assumed. Empty: any task.
 
     Raises :class:`UnsupportedFeatureError` for a model of another library or of another head, and
-    :class:`ConfigError` where config.json does not say what the head is for.
+    :class:`ConfigError` if config.json does not tell the head's task.
     """
     if is_gliner(directory):
         return _read_gliner(directory, wanted)
@@ -135,7 +135,7 @@ def _make_task(named: str, config: Mapping[str, Any]) -> Task[Any, Any]:
 
 
 def _windows(named: str, directory: Path, config: Mapping[str, Any]) -> Windows:
-    """Return how long texts are read: classifiers' are cut, taggers' and readers' windowed."""
+    """Return how long texts are read: truncated by classifiers, in windows by other models."""
     limits = (tokenizer_limit(directory), spec_from_config(config).max_length)
     # Models of relative positions may have no limit at all.
     most = min((limit for limit in limits if limit is not None), default=2**20)

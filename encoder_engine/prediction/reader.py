@@ -26,7 +26,7 @@ Rule = Literal["engine", "pipeline"]
 
 
 class Reader(Predictor):
-    """Answers questions by spans of their contexts, of any length."""
+    """Answers questions by spans of their contexts, which may be of any length."""
 
     tasks = ("question-answering",)
 
@@ -42,12 +42,12 @@ class Reader(Predictor):
     ) -> Any:
         """Return the answer to each pair of a question and its context, or to a single pair.
 
-        top_k: the most answers in ``best``; None: all over which the probability is a softmax, or
-            one with ``rule="pipeline"``.
+        top_k: the most answers in ``best``; None: all answers that the softmax is taken over; with
+            ``rule="pipeline"`` one.
         max_tokens: the most tokens of an answer; None: as in training, or 15 by the pipeline's
             rule.
-        allow_none: a question may have no answer; None: as in training, and never by a published
-            model.
+        allow_none: whether a question may have no answer; None: as in training; False for a
+            published model.
         rule: ``"engine"`` compares sums of logits over all windows, each span by itself.
             ``"pipeline"`` is that of transformers' question-answering pipeline: products of
             probabilities within a window, added over answers of the same text, so that a
@@ -68,7 +68,7 @@ class Reader(Predictor):
         return found[0] if single else found
 
     def example(self, row: int, content: Any) -> Any:
-        """Return the task's example of a pair of a question and its context."""
+        """Return the task's example for a pair of question and context."""
         task = self.task
         assert isinstance(task, QuestionAnsweringTask)
         if not isinstance(content, (tuple, list)) or len(content) != 2:
@@ -81,7 +81,7 @@ class Reader(Predictor):
         )
 
     def columns(self, predictions: list[Any]) -> PredictedRows:
-        """Return ``answer``, its characters ``start`` and ``stop``, and ``score``."""
+        """Return ``answer``, its character range ``start`` and ``stop``, and ``score``."""
         return PredictedRows(
             columns={
                 "answer": [one.text for one in predictions],

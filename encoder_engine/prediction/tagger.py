@@ -1,4 +1,4 @@
-"""Tags words, or finds spans of them, by a fine-tuned model."""
+"""Tags words, or finds spans of words, by a fine-tuned model."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = ["SpanTagger", "Tagger"]
 
 
 class _WordPredictor(Predictor):
-    """Predicts sentences that are split into words."""
+    """Predicts sentences that are given as lists of words."""
 
     def predict(self, sentences: Rows, *, batch_tokens: int = BATCH_TOKENS) -> Any:
         """Predict each sentence, given as a list of words.
@@ -77,12 +77,12 @@ class Tagger(_WordPredictor):
             certain token. ``"none"`` gives each token with its whole label.
 
         An :class:`~encoder_engine.prediction.entities.Entity` has the label, the characters, their
-        text and the probability, the mean over what was joined; ``O`` is no entity. Labels are read
-        as BIO, IOB1, BIOES or BILOU, others as plain types. Entities are those of transformers'
-        pipeline, but a text beyond the model's limit is read in windows, to its end.
+        text and the probability, averaged over the joined tokens; ``O`` is no entity. Labels are
+        read as BIO, IOB1, BIOES or BILOU, others as plain types. Entities are those of
+        transformers' pipeline, but a text beyond the model's limit is read in windows, to its end.
 
-        Raises :class:`TextError` with the row of what is no text, and :class:`InputError` for an
-        unknown aggregation.
+        Raises :class:`TextError` with the row of a value that is no text, and :class:`InputError`
+        for an unknown aggregation.
         """
         assert isinstance(self.task, TokenClassificationTask)
         opened = open_texts(texts)
@@ -96,7 +96,7 @@ class Tagger(_WordPredictor):
 
     @property
     def text_task(self) -> EntityTask:
-        """The task that finds entities by joining neighbouring tokens of a type."""
+        """The task that finds entities by joining neighbouring tokens of the same type."""
         assert isinstance(self.task, TokenClassificationTask)
         return EntityTask.of(self.task)
 
@@ -107,7 +107,7 @@ class Tagger(_WordPredictor):
         return content
 
     def columns(self, predictions: list[Any]) -> PredictedRows:
-        """Return ``entities``: of each text a list of labels, characters, texts and scores."""
+        """Return ``entities``: per text a list of labels, character ranges, texts and scores."""
         rows = [[one.entity._asdict() for one in row] for row in predictions]
         entity = {"label": "string", "start": "int64", "stop": "int64", "text": "string"}
         return PredictedRows(
@@ -119,7 +119,8 @@ class SpanTagger(_WordPredictor):
     """Predicts spans of words with their types, flat or nested.
 
     A :class:`~encoder_engine.tasks.span_classification.SpanPrediction` has the spans. A directory
-    of the library gliner is loaded too: :meth:`entities` then finds the labels that it is given.
+    of the gliner library is loaded too: its :meth:`entities` finds entities of labels given in the
+    call.
     """
 
     tasks = ("span-classification",)
@@ -133,10 +134,10 @@ class SpanTagger(_WordPredictor):
         nested: bool = False,
         batch_tokens: int = BATCH_TOKENS,
     ) -> Any:
-        """Find entities of any labels, by a GLiNER model: a list of lists, or that of a ``str``.
+        """Find entities of any labels, by a GLiNER model: a list per text, or a single list.
 
         labels: such as ``["person", "city"]``.
-        threshold: the probability that an entity exceeds.
+        threshold: an entity's probability must exceed this.
         nested: entities may contain one another; False: they do not overlap.
 
         An :class:`~encoder_engine.prediction.entities.Entity` has the label, the characters, their
@@ -144,8 +145,8 @@ class SpanTagger(_WordPredictor):
         beyond the model's limit is read in windows, to its end. A blank text has none.
 
         Raises :class:`UnsupportedFeatureError` for a model with labels of its own,
-        :class:`TextError` with the row of what is no text, and :class:`InputError` for no label,
-        and for labels that are blank, repeated or too many for the model.
+        :class:`TextError` with the row of a value that is no text, and :class:`InputError` for no
+        label, and for labels that are blank, repeated or too many for the model.
         """
         task = self.task
         if not isinstance(task, PromptedSpanTask):

@@ -1,4 +1,4 @@
-"""Classifies texts by labels that are given with them, by a model of natural language inference.
+"""Classifies texts by labels given in the call, with a natural language inference model.
 
 How it works: the text is a premise, and each label makes a hypothesis (Yin et al. 2019). All
 hypotheses of all texts are rows of the same packed batches.
@@ -72,11 +72,11 @@ class ZeroShotClassifier(Predictor):
         """Score each label for each text: a list, or the prediction of a single ``str``.
 
         labels: a list; unlike in transformers' pipeline, a string is not split at commas.
-        template: a hypothesis, with ``{}`` at the place of the label.
+        template: the hypothesis, with ``{}`` in place of the label.
         multi_label: score each label alone, entailment against contradiction; False: the scores of
             a text's labels add up to 1. One label is always scored alone.
 
-        A text beyond the model's limit loses its end, with a :class:`TruncationWarning`. Raises
+        A text beyond the model's limit is truncated, with a :class:`TruncationWarning`. Raises
         :class:`InputError` for no label or an empty one, for a template without ``{}``, and for
         scores of single labels where no label of the model is a contradiction.
         """
@@ -107,7 +107,7 @@ class ZeroShotClassifier(Predictor):
     def _logits(
         self, premises: list[str], hypotheses: list[str], batch_tokens: int
     ) -> npt.NDArray[np.float64]:
-        """Return the logits of each hypothesis after each premise, float64 [N, H, C]."""
+        """Return the logits of each hypothesis given each premise, float64 [N, H, C]."""
         task: Any = self.task
         shape = (len(premises), len(hypotheses), len(task.labels))
         if not premises:

@@ -1,4 +1,4 @@
-"""Serves models to many clients, over HTTP or from Python: their requests share batches."""
+"""Serves models to many clients, over HTTP or from Python; requests share batches."""
 
 from typing import TYPE_CHECKING
 

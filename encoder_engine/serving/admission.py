@@ -1,8 +1,9 @@
 """Admits a request with all its texts, or refuses it at once: by bytes, size and expected wait.
 
-How it works: the lanes (threads that compute) serve clients in turn. The limit is therefore not on
-how much waits, but on how much is computed before the last text of a request (:meth:`Load.before`).
-A small request is admitted beside a large one of another client, however long the large one takes.
+How it works: lanes (threads that compute) serve the clients in turn. The limit therefore applies
+not to the whole queue, but to what is computed before the last text of a request
+(:meth:`Load.before`). A small request is admitted beside a large one of another client, however
+long the large one takes.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class Admission:
     """Counts the calls of a service, their texts and answers, and refuses those beyond the limits.
 
     num_calls: admitted calls that are not answered yet.
-    num_bytes: the bytes of their texts.
+    num_bytes: the bytes of these calls' texts.
     answer_bytes: the bytes of answers that are being computed or sent.
     empty: an event that is set while every call is answered.
     """
@@ -75,14 +76,16 @@ class Admission:
         self.empty.clear()
 
     def end(self, num_bytes: int) -> None:
-        """Stop counting a call and the bytes of its texts."""
+        """Stop counting a call and the bytes of its texts, once it is answered."""
         self.num_bytes -= num_bytes
         self.num_calls -= 1
         if self.num_calls == 0:
             self.empty.set()
 
     def begin_answer(self, num_bytes: int) -> None:
-        """Add the bytes of an answer to :attr:`answer_bytes`; the caller subtracts them in the end.
+        """Add the bytes of an answer to :attr:`answer_bytes`.
+
+        The caller subtracts them when it is sent.
 
         Raises :class:`InputError` for an answer that exceeds the limit alone, and
         :class:`OverloadedError` for one that exceeds it together with the other answers.
@@ -156,9 +159,10 @@ class Admission:
             )
 
     def _check_turn(self, flow: Hashable, priority: int, size: float | None) -> None:
-        """Refuse a request if the queue's limit is exceeded before its last text is computed.
+        """Refuse a request if too much would be computed before its last text.
 
-        size: the request's, in seconds, or in tokens as the limit; None: not known yet.
+        size: the seconds, or the tokens, of the request, in the unit of the limit; None: not known
+        yet.
         """
         dispatcher, most = self._dispatcher, self._options.max_queue_tokens
         if not dispatcher.scheduler.num_texts:
@@ -192,7 +196,7 @@ class Admission:
             raise DrainingError("the service is shutting down; send the request to another one")
 
     def overloaded(self, reason: str, seconds: float | None = None) -> OverloadedError:
-        """Count a refusal, and return its error with the time after which to try again."""
+        """Count a refusal, and return its error with the seconds after which to try again."""
         self._signals.rejected["overloaded"] += 1
         wait = self._dispatcher.wait_seconds() if seconds is None else seconds
         return OverloadedError(f"{reason}; try again later", retry_after=max(0.1, wait))

@@ -1,11 +1,11 @@
-"""Gives up requests at their deadlines, with few timers.
+"""Ends requests at their deadlines, with few timers.
 
 How it works: a timer for every request would have to be started and cancelled each time. Here,
-requests share a timer when their deadlines fall into the same step of time. The length of a step is
-a power of two, and 1/256 to 1/128 of the time that the request is given. The timer ends with its
-step: a request is given up less than 1 % and 3 ms late, and never early. A timer outlives the
-requests that are answered; at most 257 timers of each step length are left, however many requests
-there were, of whatever timeouts.
+requests share a timer when their deadlines fall into the same time step. The length of a step is
+a power of two, and 1/256 to 1/128 of the request's timeout. The timer fires at the end of its step:
+a request is ended less than 1 % and 3 ms late, and never early. A timer outlives the requests that
+are answered; at most 257 timers of each step length exist, however many requests there were, of
+whatever timeouts.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ EARLY_SECONDS = 0.002
 class Deadlines:
     """The open requests, by the timer of their deadline; used only in the event loop's thread.
 
-    expire: called with each request that is left at its deadline.
+    expire: a function that is called with each request that is still open at its deadline.
     """
 
     def __init__(self, expire: Callable[[Request], None]) -> None:
@@ -41,7 +41,7 @@ class Deadlines:
         self._requests: dict[float, set[Request]] = {}
 
     def add(self, request: Request) -> set[Request]:
-        """Give up a request at its deadline, unless it is taken out of the returned set before."""
+        """Expire a request at its deadline, unless the caller removes it from the returned set."""
         seconds = max(request.seconds, LEAST_SECONDS)
         if seconds == math.inf:
             return set()
@@ -56,7 +56,7 @@ class Deadlines:
         return found
 
     def clear(self) -> None:
-        """Forget all requests: the timers of a former event loop do not end in this one."""
+        """Forget all requests, for example those of a former event loop."""
         self._requests.clear()
 
     def _end(self, end: float) -> None:

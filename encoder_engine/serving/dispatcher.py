@@ -54,19 +54,19 @@ LEAST_SECONDS = 1e-5
 
 
 class Rate:
-    """The cost that one lane computes a second (moving average); see :meth:`ServedModel.costs`."""
+    """The cost that a lane computes per second, a moving average; see :meth:`ServedModel.costs`."""
 
     def __init__(self) -> None:
         self._seconds = self._cost = self._seconds_each = 0.0
 
     @property
     def known(self) -> bool:
-        """Whether a batch has been observed."""
+        """Whether the speed has been measured."""
         return self._seconds > 0.0
 
     @property
     def per_second(self) -> float:
-        """The cost that a lane computes a second; 0 before the first batch."""
+        """The cost that a lane computes per second; 0 before the first batch."""
         return self._cost / self._seconds if self.known else 0.0
 
     def observe(self, cost: float, seconds: float) -> None:
@@ -77,15 +77,15 @@ class Rate:
         self._seconds_each = self._seconds / self._cost
 
     def reset(self) -> None:
-        """Forget all batches."""
+        """Forget all measurements."""
         self._seconds = self._cost = self._seconds_each = 0.0
 
     def seconds(self, cost: float) -> float:
-        """Return the time that a cost takes one lane; 0 before the first batch."""
+        """Return the seconds that one lane takes for a cost; 0 before the first batch."""
         return cost * self._seconds_each
 
     def budget(self, milliseconds: float) -> float:
-        """Return the cost of a batch that takes this time; before the first batch, a fixed cost."""
+        """Return the cost that takes this time; before the first batch, a fixed cost."""
         return self.per_second * milliseconds / 1000.0 if self.known else FIRST_COST
 
 
@@ -129,11 +129,14 @@ class Dispatcher:
             lane.close()
 
     def seconds(self, model: str, cost: float) -> float:
-        """Return the time that all lanes together take for a cost; 0 while the speed is unknown."""
+        """Return the seconds that all lanes together take for a cost.
+
+        0 while the speed is unknown.
+        """
         return self.rates[model].seconds(cost) / max(len(self._lanes), 1)
 
     def wait_seconds(self) -> float:
-        """Return the time that all waiting texts take, each at the speed of its model."""
+        """Return the seconds that all waiting texts take, each at the speed of its model."""
         with self._lock:
             return self._seconds((key, cost) for key, (cost, _) in self.scheduler.waiting.items())
 
@@ -153,7 +156,7 @@ class Dispatcher:
         return load.before(size, own, total, quantum)
 
     def turn_tokens(self, flow: Hashable, priority: int, size: float | None) -> float:
-        """Return what :meth:`turn_seconds` does, in tokens."""
+        """Return the number of tokens computed before a new request's last texts; see the above."""
         with self._lock:
             scheduler = self.scheduler
             load, total = scheduler.load(flow, priority), scheduler.num_tokens
@@ -168,7 +171,7 @@ class Dispatcher:
         return total / max(len(self._lanes), 1)
 
     def stall_reason(self) -> str | None:
-        """Return why no progress is made; None: batches finish, or there is nothing to do."""
+        """Return why no batch finishes; None: batches finish, or there is nothing to do."""
         if not self._lanes:
             return "the service has not started"
         if self._num_failures >= MOST_FAILURES:
@@ -230,9 +233,10 @@ class Dispatcher:
         return Job(batch, model, key.task, key.options, parts, waits, expected)
 
     def _report(self, lane: Lane, job: Job, outcome: Outcome) -> Job | float | None:
-        """Hand a finished batch to the event loop, and return the lane's next batch.
+        """Pass a finished batch to the event loop, and return the lane's next batch.
 
-        Where there is none yet: the seconds to linger, or None. Called in the lane's thread.
+        If there is no next batch yet, returns the seconds to linger, or None. Called in the lane's
+        thread.
         """
         following: Job | float | None = None
         with self._lock:
@@ -244,7 +248,10 @@ class Dispatcher:
         return following if self._call_soon(self._finish, job, outcome) else None
 
     def _follow(self, lane: Lane, job: Job, outcome: Outcome) -> Job | float | None:
-        """Count a finished batch, and return what :meth:`_report` does. The lock must be held."""
+        """Count a finished batch, and return the next one as :meth:`_report` does.
+
+        Needs the lock.
+        """
         batch, scheduler = job.batch, self.scheduler
         following: Job | float | None = None
         ended = zip(batch.parts, outcome.results, strict=True)
@@ -266,7 +273,7 @@ class Dispatcher:
         return following
 
     def _recover(self, lane: Lane, error: Exception) -> None:
-        """Make a lane idle that could not take its next batch; the event loop tries again.
+        """Make a lane idle whose next batch could not be taken; the event loop will try again.
 
         The lock must be held.
         """
@@ -305,7 +312,7 @@ class Dispatcher:
             return job
 
     def _finish(self, job: Job, outcome: Outcome) -> None:
-        """Hand the results of a batch to their requests."""
+        """Pass the results of a batch to its requests."""
         batch, signals = job.batch, self._signals
         signals.batch_tokens.observe(batch.num_tokens)
         signals.batch_texts.observe(batch.num_texts)

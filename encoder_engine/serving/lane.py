@@ -1,8 +1,8 @@
-"""A thread that computes batches, and isolates the texts that fail.
+"""A thread that computes batches, and isolates the requests whose texts fail.
 
-How it works: a batch that raises an error with the rows it is about (``rows``, ``row``) is computed
-again without the requests of these rows. After any other exception the batch is halved, down to
-single requests. A request therefore fails by its own texts alone, and a lane outlives every
+How it works: if an exception names the rows that caused it (``rows``, ``row``), the batch is
+computed again without the requests of these rows. After any other exception the batch is halved,
+down to single requests. A request therefore fails only by its own texts, and a lane survives every
 exception.
 """
 
@@ -36,7 +36,7 @@ __all__ = ["Job", "Lane", "Outcome", "Work", "compute_parts", "rows_of"]
 
 
 class Work(NamedTuple):
-    """Rows of one request for a lane to compute; ``first_text``: the number of their first text."""
+    """Rows of one request for a lane to compute; ``first_text``: the index of the first text."""
 
     rows: WindowRows
     start: int
@@ -45,10 +45,10 @@ class Work(NamedTuple):
 
 
 class Job(NamedTuple):
-    """A batch, and what a lane needs to compute it.
+    """A batch, with its model, task and options, for a lane to compute.
 
     queue_seconds: how long the requests waited that begin with this batch.
-    expected_seconds: the time that it should take; 0: unknown.
+    expected_seconds: the time that the batch should take; 0: unknown.
     """
 
     batch: Batch
@@ -63,7 +63,7 @@ class Job(NamedTuple):
 class Outcome(NamedTuple):
     """The outcome of a batch: for each part, its results or its exception.
 
-    failed: every part raised an exception, and none of these names a text as the cause.
+    failed: every part raised an exception, and no exception names a text as the cause.
     """
 
     results: list[Any]
@@ -74,7 +74,7 @@ class Outcome(NamedTuple):
 def compute_parts(
     model: ServedModel, task: Task, options: Any, parts: Sequence[Work]
 ) -> tuple[list[Any], bool]:
-    """Return the results of each part, or its exception, and ``failed`` of :class:`Outcome`."""
+    """Return the result or the exception of each part, and ``failed`` of :class:`Outcome`."""
     results: list[Any] = [None] * len(parts)
     failures = 0
     groups = [list(range(len(parts)))]
@@ -112,7 +112,7 @@ def _compute(model: ServedModel, task: Task, options: Any, parts: Sequence[Work]
 
 
 def _in_request(error: Exception, rows: list[int], start: int) -> Exception:
-    """Return an error about rows of a part as one about the texts of its request."""
+    """Convert an error about rows of a part to an error about the texts of its request."""
     places = [start + row for row in rows]
     if isinstance(error, NonFiniteVectorError) and rows:
         return NonFiniteVectorError(
@@ -130,7 +130,7 @@ def _in_request(error: Exception, rows: list[int], start: int) -> Exception:
 
 
 def rows_of(error: Exception) -> list[int]:
-    """Return the rows of a batch that an error names; empty where it names none."""
+    """Return the rows of a batch that an exception names; empty if it names none."""
     rows = getattr(error, "rows", None)
     if rows:
         return [int(row) for row in rows]
@@ -139,7 +139,7 @@ def rows_of(error: Exception) -> list[int]:
 
 
 def _parts_with(rows: list[int], parts: Sequence[Work]) -> set[int]:
-    """Return the numbers of the parts with these rows of the batch."""
+    """Return the indices of the parts that contain these rows of the batch."""
     ends = np.cumsum([part.stop - part.start for part in parts])
     found = np.searchsorted(ends, rows, side="right")
     return {int(number) for number in found if number < len(parts)}
@@ -150,7 +150,8 @@ class Lane:
 
     done: called in this thread with the lane, the job and its outcome; returns the next job, or the
         seconds to wait for one, or None: the lane is idle until :meth:`submit`.
-    waited: called in this thread with the lane after these seconds; returns the next job, or None.
+    waited: called in this thread with the lane after the seconds that ``done`` returned; returns
+        the next job, or None.
     busy_since: when its batch began; None: it is idle.
     expected_seconds: the time that its batch should take; 0: unknown.
     """
@@ -194,7 +195,7 @@ class Lane:
             job = following if isinstance(following, Job) else self._next(following)
 
     def _next(self, seconds: float | None) -> Job | None:
-        """Wait for a job; after some seconds ask ``waited`` for one. None: the lane ends."""
+        """Wait for a job; after ``seconds`` ask ``waited`` for one. None: the lane ends."""
         if seconds is not None:
             try:
                 return self._inbox.get(timeout=seconds)
@@ -206,7 +207,7 @@ class Lane:
         return self._inbox.get()
 
     def _compute(self, job: Job) -> Job | float | None:
-        """Compute a batch, hand its results over, and return what ``done`` does."""
+        """Compute a batch, pass its results to ``done``, and return the value of ``done``."""
         start = time.perf_counter()
         try:
             results, failed = compute_parts(job.model, job.task, job.options, job.parts)

@@ -1,4 +1,4 @@
-"""The signals of a service in the text format of Prometheus."""
+"""Exports the metrics of a service in Prometheus's text format."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def write_metrics(service: Service) -> tuple[bytes, str]:
 
 
 class _Collector:
-    """Reads the plain numbers of a service when they are asked for."""
+    """A Prometheus collector that reads the counters of a service at each scrape."""
 
     def __init__(self, service: Service) -> None:
         self._service = service

@@ -58,18 +58,18 @@ class ServedModel:
 
     @property
     def tasks(self) -> tuple[Task, ...]:
-        """The tasks, the model's own first."""
+        """The tasks of the model, its main task first."""
         return tuple(self._kinds)
 
     @property
     def max_length(self) -> int | None:
-        """Tokens kept of each text; None: no limit."""
+        """The most tokens of a text; longer texts are truncated or refused; None: no limit."""
         limit: int | None = self.model.max_seq_length
         return limit
 
     @cached_property
     def dimension(self) -> int | None:
-        """The features of a vector; None for scores."""
+        """The number of features of a vector; None for scores."""
         dimension: int | None = getattr(self.model, "dimension", None)
         return dimension
 
@@ -86,7 +86,7 @@ class ServedModel:
         return prompts
 
     def warm_up(self, text: str) -> tuple[Text, CallOptions]:
-        """Return an input of this model that holds the text, and the options to compute it with."""
+        """Return the text as an input of this model, and options, to warm the model up with."""
         options = CallOptions(refuses_long=False)
         if self.tasks == ("predict",):
             row, parameters = self.model.sample(text)
@@ -114,7 +114,7 @@ class ServedModel:
             )
 
     def prepare(self, key: Key, texts: Sequence[Text]) -> WindowRows:
-        """Tokenize texts. Raises what the model's own method raises."""
+        """Tokenize texts. Raises the exceptions of the model's own method."""
         kind = self._kinds_of(key.truncation_side)[key.task]
         if np.ndarray in map(type, texts):
             return self._rows_of_ids(kind, texts, key.options)
@@ -140,7 +140,7 @@ class ServedModel:
         return found
 
     def _kinds_of(self, side: Literal["left", "right"] | None) -> dict[Task, Kind]:
-        """Return the kinds of results, with a tokenizer that cuts long texts at this side."""
+        """Return the kinds of results, with a tokenizer that truncates long texts at this side."""
         if side in (None, self.tokenizer.spec.truncation_side):
             return self._kinds
         if side not in self._by_side:
@@ -162,7 +162,7 @@ class ServedModel:
         return kind.each(kind.compute_window(window, options).vectors)
 
     def answer_bytes(self, task: Task, lengths: Sequence[int]) -> int:
-        """Return the bytes of the results of rows of these lengths, for some tasks an estimate."""
+        """Return the bytes of the results for rows of these lengths; an estimate for some tasks."""
         if task == "sparse":
             return SPARSE_BYTES * len(lengths)
         if task == "predict":

@@ -14,7 +14,7 @@ __all__ = ["Notifier"]
 
 
 class Notifier:
-    """Sends states to the socket that systemd names; without one it does nothing.
+    """Sends states to systemd's notification socket; does nothing without one.
 
     address: the path of the socket; ``@`` begins an abstract one.
     watchdog_seconds: systemd restarts the service after this time without a sign of life.
@@ -27,14 +27,14 @@ class Notifier:
 
     @classmethod
     def from_environment(cls, variables: Mapping[str, str] = os.environ) -> Self:
-        """Read NOTIFY_SOCKET, and WATCHDOG_USEC where it is for this process."""
+        """Read NOTIFY_SOCKET, and WATCHDOG_USEC if it is meant for this process."""
         microseconds = variables.get("WATCHDOG_USEC", "")
         own = variables.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
         seconds = int(microseconds) / 1e6 if own and microseconds.isdigit() else None
         return cls(variables.get("NOTIFY_SOCKET"), seconds)
 
     def ready(self, lives: Callable[[], bool]) -> None:
-        """Report readiness; from now on feed the watchdog while ``lives()`` is true."""
+        """Report readiness, and from then on ping the watchdog while ``lives()`` is true."""
         self._send("READY=1")
         if self._watchdog_seconds:
             self._feeding = asyncio.ensure_future(self._feed(self._watchdog_seconds / 3, lives))
@@ -44,7 +44,7 @@ class Notifier:
         self._send("STOPPING=1")
 
     def close(self) -> None:
-        """Stop feeding the watchdog."""
+        """Stop pinging the watchdog."""
         if self._feeding is not None:
             self._feeding.cancel()
 

@@ -1,4 +1,4 @@
-"""The settings of a service: batches, limits, time."""
+"""The settings of a service: batches, limits and timeouts."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ MIB = 2**20
 class ServingOptions:
     """The settings of a :class:`~encoder_engine.serving.service.Service`.
 
-    batch_ms: the time that one client's texts in a batch may take, in milliseconds; a lone text
-        beside a large request waits at most for one batch.
+    batch_ms: the time that one client's texts in a batch may take, in milliseconds; a single text
+        beside a large request waits for at most one batch.
     lanes: threads that compute, each with an equal share of the model's threads.
     max_texts: the most texts of a request.
-    max_requests: the most requests that wait or are computed. Requests beyond are refused. Allow
-        twice as many connections, so that a refused client keeps its own.
+    max_requests: the most requests that wait or are computed; further requests are refused. Allow
+        twice as many connections, so that a refused client can keep its connection.
     max_queue_tokens: the most tokens of a request together with those that are computed before its
-        last text; None: as many as are computed in 10 seconds.
+        last text; None: the number of tokens that are computed in 10 seconds.
     max_queue_bytes: the most bytes of texts of all requests together.
     max_answer_bytes: the most bytes of results of all requests together.
-    timeout: seconds after which a request is given up, if it states no deadline of its own.
+    timeout: seconds after which a request is abandoned, unless it states another deadline.
     accept_token_ids: requests may hold token ids instead of texts. They must come from the model's
-        own tokenizer, with its special tokens: ids of another one give plausible, wrong vectors.
+        own tokenizer, with its special tokens: ids of another tokenizer give wrong vectors that
+        look plausible.
     truncation: ``"cut"`` shortens texts beyond a model's limit, ``"refuse"`` refuses them.
     drain_delay: seconds during which a server that is shutting down reports that it is not ready,
         and still accepts connections.

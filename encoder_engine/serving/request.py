@@ -1,4 +1,4 @@
-"""A request of a service between its admission and its answer."""
+"""A request to a service, from its admission to its answer."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Answer(NamedTuple):
     results: float32 [N, D] of vectors and scores; else a list: ``(indices, values)`` of sparse
         vectors, float32 [n, D] of tokens, results of a pipeline.
     num_tokens: tokens that were computed, special ones and prompts included.
-    truncated: the indices of the texts that were cut.
+    truncated: the indices of the texts that were truncated.
     seconds: the time of each stage: tokenize, queue, compute.
     num_characters: characters of the texts.
     num_bytes: bytes of the results.
@@ -69,11 +69,11 @@ class Key:
 class Request(Waiting):
     """A request between its arrival and its answer.
 
-    seconds: the time that it was given.
+    seconds: the request's timeout.
     done: a future, set when every text is computed or one has failed; :data:`ANSWERED` in the end.
-    rows: the tokens of its texts, among those of other requests; None until it is tokenized.
-    first_row: the row of its first text.
-    num_open: texts that are not computed yet.
+    rows: the tokens of its texts and of texts of other requests; None until it is tokenized.
+    first_row: the index of its first text in ``rows``.
+    num_open: the number of texts that are not computed yet.
     num_bytes: bytes of its results that the admission counts.
     """
 
@@ -129,7 +129,7 @@ class Request(Waiting):
 
 
 def size_of(text: Text) -> int:
-    """Return the bytes of a text or of ids in memory; the tokenizer refuses anything else."""
+    """Return the bytes in memory of a text or of token ids; the tokenizer refuses other types."""
     if isinstance(text, np.ndarray):
         return text.nbytes
     if isinstance(text, Mapping):

@@ -1,4 +1,4 @@
-"""Tokenized texts of several requests as one batch."""
+"""Joins tokenized texts of several requests into one batch."""
 
 from __future__ import annotations
 

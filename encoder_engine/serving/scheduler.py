@@ -1,4 +1,4 @@
-"""Forms batches of the waiting texts, fairly: deficit round robin over flows.
+"""Forms fair batches of the waiting texts: deficit round robin over flows.
 
 How it works (Shreedhar and Varghese 1995): every client and priority is a flow with a queue of
 requests. A batch holds texts of one key: one model, one task, one set of options. Flows are visited
@@ -37,7 +37,7 @@ FLOWS_A_BATCH = 8
 
 @dataclass(eq=False)
 class Waiting:
-    """A request whose texts wait.
+    """A request with texts that wait to be computed.
 
     flow: the client, such as the name of its API key.
     key: what texts of one batch have in common.
@@ -57,12 +57,12 @@ class Waiting:
 
     @property
     def num_waiting(self) -> int:
-        """The number of texts that are in no batch yet."""
+        """The number of texts that are not yet in a batch."""
         return len(self.costs) - self.next_text
 
 
 class Part(NamedTuple):
-    """Neighbouring texts of one request: ``start`` to ``stop``."""
+    """Consecutive texts of one request, ``start`` to ``stop - 1``."""
 
     request: Waiting
     start: int
@@ -84,7 +84,7 @@ class Batch(NamedTuple):
 
 
 class Load(NamedTuple):
-    """The waiting work of a flow, and the weight of the other flows.
+    """The waiting cost of a flow, and the weight of the other flows.
 
     costs: the cost by key. others: the sum of the other flows' weights, divided by this flow's.
     """
@@ -97,10 +97,10 @@ class Load(NamedTuple):
     def before(self, size: float, own: float, total: float, quantum: float = 0.0) -> float:
         """Estimate how much is computed before the last texts of a new request of this flow.
 
-        All numbers have the same unit: seconds or tokens. size: the new request. own, total: what
-        waits of this flow, and of all flows. Until then each other request of the flow gets as much
-        as the new one. Each other flow gets as much as this one by its weight, or a quantum if that
-        is more. None gets more than it has.
+        All numbers have the same unit: seconds or tokens. size: the new request. own, total: the
+        waiting sizes of this flow, and of all flows. In that time each other request of the flow
+        gets as much as the new one. Each other flow gets as much as this flow, multiplied by its
+        weight, or a quantum if that is more. No flow gets more than it has.
         """
         mine = min(own, self.num_requests * size)
         return mine + min(total - own, self.others * max(mine + size, quantum))
@@ -137,14 +137,14 @@ class _Room:
         return self._each / FLOWS_A_BATCH
 
     def admits(self, flow: _Flow, cost: float) -> bool:
-        """Return whether a flow may take a text of this cost; always true of its first one."""
+        """Return whether a flow may add a text of this cost; its first text is always allowed."""
         if self._of_flow[flow] and self._of_flow[flow] + cost > self._each:
             self.done.add(flow)
             return False
         return True
 
     def fills_up(self, flow: _Flow, request: Waiting) -> bool:
-        """Return whether texts of a request may be taken in this visit of the flow.
+        """Return whether texts of a request may be added in this visit to the flow.
 
         From the second visit on, a batch that answers a request takes only requests that it
         answers as well.
@@ -154,7 +154,7 @@ class _Room:
         return self._of_flow[flow] + request.cost_left <= self._each
 
     def take(self, flow: _Flow, request: Waiting) -> bool:
-        """Take the next text of a request if it fits; a batch's first text always does."""
+        """Add the next text of a request if it fits; a batch's first text always fits."""
         number = request.next_text
         cost, num_tokens = request.costs[number], request.num_tokens[number]
         if self.taken and (cost > self._left or num_tokens > self._tokens_left):
@@ -185,7 +185,7 @@ class Scheduler:
         self.waiting: dict[Hashable, tuple[float, int]] = {}
 
     def __len__(self) -> int:
-        """Count the requests with waiting texts."""
+        """Return the number of requests with waiting texts."""
         return sum(len(flow.requests) for flow in self._flows.values())
 
     def add(self, request: Waiting) -> None:
@@ -202,7 +202,7 @@ class Scheduler:
         self._count(request, 1)
 
     def remove(self, request: Waiting) -> None:
-        """Drop the texts of a request that are in no batch yet."""
+        """Drop the texts of a request that are not yet in a batch."""
         if not request.num_waiting:
             # True of most requests. A search would pass all waiting requests of the client.
             return
@@ -217,7 +217,7 @@ class Scheduler:
             self._forget(name)
 
     def load(self, flow: Hashable, priority: int) -> Load:
-        """Return what waits of a flow, and the weight of the other flows."""
+        """Return the waiting cost of a flow, and the weight of the other flows."""
         total = sum(weight * count for weight, count in self._weights.items()) * 2.0**priority
         found = self._flows.get((flow, priority))
         if found is None:
@@ -226,14 +226,14 @@ class Scheduler:
 
     @property
     def next_key(self) -> Hashable:
-        """The key of the next batch; something must wait."""
+        """The key of the next batch; a text must be waiting."""
         return self._flows[self._order[0]].requests[0].key
 
     def next_batch(self, cost: float, num_tokens: int, each: float | None = None) -> Batch:
-        """Take the texts of the next batch, of at most this cost and as many tokens.
+        """Take the texts of the next batch, with at most ``cost`` and ``num_tokens`` in total.
 
         ``each``: the most cost of one flow, but for its first text; default: ``cost``. A text that
-        exceeds cost or tokens alone is a batch of its own. Something must wait.
+        exceeds cost or tokens alone is a batch of its own. A text must be waiting.
         """
         key = self.next_key
         room = _Room(cost, num_tokens, cost if each is None else each)
@@ -249,9 +249,9 @@ class Scheduler:
         return Batch(key, parts, room.cost, room.num_tokens)
 
     def _fill(self, key: Hashable, room: _Room) -> None:
-        """Fill a batch where all texts have the same key; visits no more flows than it needs.
+        """Fill a batch when all waiting texts have the same key; visit no more flows than needed.
 
-        A batch beside 3,400 waiting clients took 3.5 ms where every flow was looked at.
+        Looking at every flow took 3.5 ms a batch with 3,400 waiting clients.
         """
         turns, full = self._order, False
         while len(turns) > len(room.done) and not full:
@@ -269,7 +269,7 @@ class Scheduler:
                     self._drop(name)
 
     def _fill_of_many(self, key: Hashable, room: _Room) -> None:
-        """Fill a batch with the texts of one key of several."""
+        """Fill a batch with the texts of one key, when texts of several keys wait."""
         matching = [name for name in self._order if self._has(name, key)]
         matched = set(matching)
         others = [name for name in self._order if name not in matched]
@@ -295,7 +295,7 @@ class Scheduler:
             self._forget(name)
 
     def _visit(self, flow: _Flow, key: Hashable, room: _Room, *, quantum: float) -> bool:
-        """Take texts of a flow while its deficit covers them; return whether the batch is full."""
+        """Add texts of a flow while its deficit covers them; return whether the batch is full."""
         if flow in room.done:
             return False
         if not flow.interrupted:
@@ -323,7 +323,7 @@ class Scheduler:
         return False
 
     def _take(self, flow: _Flow, request: Waiting, room: _Room) -> bool | None:
-        """Take texts of a request; return whether the batch is full, or None if all were taken."""
+        """Add texts of a request; return whether the batch is full, or None if all were added."""
         while request.num_waiting:
             cost = request.costs[request.next_text]
             if cost > flow.deficit and room.taken:

@@ -1,9 +1,9 @@
 """Runs a service behind uvicorn: in a thread of its own, or as the process of ``serve``.
 
-The server ends without losing what it accepted: on SIGTERM it first says that it is not ready,
-after ``drain_delay`` closes the socket and answers with ``connection: close``, computes what waits
-within ``drain_timeout``, and exits. What is left then is answered with 503, and the exit status is
-1. A second signal ends it at once.
+The server shuts down without losing accepted requests: on SIGTERM it first reports that it is not
+ready; after ``drain_delay`` it closes the socket and answers with ``connection: close``, computes
+the waiting requests within ``drain_timeout``, and exits. Requests that are left then are answered
+with 503, and the exit status is 1. A second signal ends the server at once.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class _Uvicorn(uvicorn.Server):
         self.answered = False
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Begin to drain at the first signal; end at once at the second."""
+        """Begin to drain at the first signal; exit at once at the second."""
         if self._signalled:
             self.force_exit = True
             self.should_exit = True
@@ -81,7 +81,7 @@ class _Uvicorn(uvicorn.Server):
         del sig, frame
 
     def drain(self) -> None:
-        """Say that the service is not ready; stop accepting after ``drain_delay`` seconds."""
+        """Report that the service is not ready; stop accepting after ``drain_delay`` seconds."""
         self._service.announce_end()
         delay = self._service.options.drain_delay
         if delay <= 0:
@@ -187,9 +187,9 @@ class Server:
             time.sleep(0.005)
 
     def drain(self) -> None:
-        """Stop accepting, compute what waits, and end the thread.
+        """Stop accepting, compute the waiting requests, and end the thread.
 
-        Raises :class:`ServiceError` where requests were lost, or the thread does not end.
+        Raises :class:`ServiceError` if requests were lost, or if the thread does not end.
         """
         self._server.drain()
         options = self.service.options
@@ -235,7 +235,7 @@ class Server:
 
 
 class _Process(_Uvicorn):
-    """The server of a process of its own; ``ready`` is called when it takes requests."""
+    """The server of the ``serve`` process; ``ready`` is called when it accepts requests."""
 
     ready: Callable[[str], None] | None = None
     notifier = Notifier(None)
@@ -251,7 +251,7 @@ class _Process(_Uvicorn):
         self.notifier.ready(lambda: self._service.stall_reason() is None)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Tell systemd, and drain; the watchdog is fed meanwhile."""
+        """Notify systemd and drain, while the watchdog is still pinged."""
         self.notifier.stopping()
         await super().shutdown(sockets)
         self.notifier.close()
@@ -269,9 +269,9 @@ def run_server(
 ) -> int:
     """Serve in this process until a signal; return the exit status: 0 drained, 1 failed.
 
-    ready: called with the address when requests are taken.
+    ready: called with the address when requests are accepted.
 
-    A server that did not start, or did not answer every request that it took, has failed. Raises
+    A server fails if it does not start, or does not answer every request that it accepted. Raises
     :class:`ServiceError` for an address that cannot be used.
     """
     sockets = None if unix_socket else _bind(host, port)
@@ -298,7 +298,7 @@ def run_server(
 
 
 def _bind(host: str, port: int) -> list[socket.socket]:
-    """Return a bound socket and duplicates of it. Raises :class:`ServiceError`."""
+    """Return a bound socket, and duplicates of it for uvicorn. Raises :class:`ServiceError`."""
     sockets: list[socket.socket] = []
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)

@@ -108,7 +108,7 @@ class Service:
         self.signals.reset()
 
     async def _warm_up(self, model: ServedModel) -> None:
-        """Compute texts, and measure the speed when the first ones have been computed."""
+        """Compute texts to warm a model up, then measure its speed."""
         rate = self.dispatcher.rates[model.name]
         text, options = model.warm_up(WARM_TEXT)
         device = getattr(model.engine, "device", "cpu")
@@ -138,7 +138,7 @@ class Service:
         await asyncio.shield(self._stopping)
 
     def abandon(self) -> None:
-        """Make :meth:`stop` return without waiting further."""
+        """Make :meth:`stop` return without waiting any longer."""
         self._no_patience.set()
 
     async def _stop(self) -> None:
@@ -162,7 +162,7 @@ class Service:
         self._close()
 
     def _abandon(self) -> None:
-        """Fail the requests that are left; one that is being tokenized fails after that."""
+        """Fail the remaining requests; a request that is being tokenized fails after that."""
         self._abandoned = True
         for request in list(self._requests):
             self.dispatcher.remove(request)
@@ -178,7 +178,7 @@ class Service:
 
     @property
     def ready(self) -> bool:
-        """Whether new requests should be sent to this service."""
+        """Whether the service accepts new requests."""
         return not self._ending and self.stall_reason() is None
 
     @property
@@ -187,7 +187,7 @@ class Service:
         return self._ending
 
     def stall_reason(self) -> str | None:
-        """Return why the service makes no progress; None: it does, or has nothing to do."""
+        """Return why the service makes no progress; None: it makes progress, or is idle."""
         return self.dispatcher.stall_reason()
 
     def find(self, name: str | None, task: Task | None = None) -> ServedModel:
@@ -273,7 +273,7 @@ class Service:
         answer_bytes: int = 0,
         timeout: float | None = None,
     ) -> Result:
-        """Run work that needs no lane, such as a tokenizer's, outside the event loop's thread.
+        """Run work that needs no lane, such as tokenization, outside the event loop's thread.
 
         num_bytes: the size of the work's input.
         answer_bytes: an upper bound on the size of its result.

@@ -1,4 +1,4 @@
-"""Counts and times of a service, as plain numbers; :mod:`metrics` shows them to Prometheus."""
+"""Counters and durations of a service, as plain numbers; :mod:`metrics` exports them."""
 
 from __future__ import annotations
 
@@ -42,9 +42,10 @@ def _sizes() -> Histogram:
 
 @dataclass
 class Signals:
-    """The counts and times since a service began.
+    """The counters and durations since a service started.
 
-    requests: by route, status and the client's name, which is empty where no key is needed.
+    requests: the number of requests by route, status and client's name, which is empty if no key is
+        needed.
     refusal_seconds: the times of requests that were refused because of the load, from when their
         head was read to their answer. Includes up to 30 seconds in which a body waits for room, and
         not how long the head waited for a busy event loop to read it.
@@ -69,7 +70,7 @@ class Signals:
     batch_texts: Histogram = field(default_factory=_sizes)
 
     def reset(self) -> None:
-        """Forget everything but the open connections."""
+        """Set everything to zero but the number of open connections."""
         fresh = Signals(connections=self.connections)
         for one in fields(self):
             setattr(self, one.name, getattr(fresh, one.name))

@@ -2,7 +2,8 @@
 
 Each task is a kind of results of the model (:class:`Kind`). Texts are tokenized on admission and
 computed in batches with those of other requests, by the kind that the model's own methods use, so a
-served text gets the same bytes as a direct call. An option that a kind does not read is refused.
+served text gets the same bytes as a direct call. An option that the task does not support is
+refused.
 """
 
 from __future__ import annotations
@@ -45,16 +46,17 @@ Text = str | tuple[str, str] | np.ndarray[Any, np.dtype[np.int32]] | Mapping[str
 
 
 class CallOptions(NamedTuple):
-    """The options of a request; each task reads some, and refuses the others.
+    """The options of a request; each task supports some, and refuses the others.
 
-    prompt_name: the name of a prompt of the model; None: that of ``input_type``, or the default.
+    prompt_name: the name of a prompt of the model; None: the prompt for ``input_type``, or the
+    default.
     input_type: ``"query"`` or ``"document"``.
-    normalize: vectors have length 1; None: the model's setting.
+    normalize: whether vectors are scaled to length 1; None: the model's setting.
     dimensions: the leading features to keep; None: the model's setting.
-    refuses_long: a text longer than the model's limit is an error, else it is cut; None: the
-        service's setting.
-    raw_scores: scores are logits.
-    truncation_side: which end of a long text is cut; None: the tokenizer's.
+    refuses_long: refuse texts longer than the model's limit instead of truncating them; None: the
+    service's setting.
+    raw_scores: return logits as scores.
+    truncation_side: the side at which long texts are truncated; None: the tokenizer's.
     parameters: the keywords of a pipeline's call, as JSON.
     """
 
@@ -100,7 +102,7 @@ def kinds_of(model: Any) -> dict[Task, Kind]:
 
 
 def resolve_request(kind: Kind, request: CallOptions) -> Any:
-    """Return the options that a kind computes with.
+    """Return the options of a request in the form that a kind of results computes with.
 
     Raises :class:`OptionError` and :class:`InputError`.
     """
@@ -131,7 +133,7 @@ def check_prompt(prompts: Mapping[str, str], name: str) -> None:
 
 
 def _prompt_name(prompts: Mapping[str, str], options: CallOptions) -> str | None:
-    """Return the name of the prompt that a request asks for; None: the default.
+    """Return the name of the prompt that a request selects; None: the default.
 
     Raises :class:`InputError` for an unknown name; the message does not repeat the name, which may
     be a text.

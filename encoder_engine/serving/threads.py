@@ -26,7 +26,8 @@ OLD_PERIOD = Path("/sys/fs/cgroup/cpu/cpu.cfs_period_us")
 def available_threads() -> int:
     """Return the cores that this process may use, within the container's quota.
 
-    With more threads than the quota, the kernel stops all of them for the rest of each 100 ms.
+    With more running threads than the quota, the kernel stops all of them for the rest of each 100
+    ms.
     """
     quota = _quota()
     cores = check_threads(None)
@@ -34,7 +35,7 @@ def available_threads() -> int:
 
 
 def _quota() -> float | None:
-    """Return the cores of the container's quota; None: it has none."""
+    """Return the number of cores in the container's quota; None: there is no quota."""
     try:
         quota, period = QUOTA.read_text("ascii").split()
     except (OSError, ValueError):
@@ -51,14 +52,14 @@ def _quota() -> float | None:
 
 
 class SharedThreads:
-    """Divides the threads of models among lanes, and restores their former numbers."""
+    """Divides the threads of models among lanes, and restores the former numbers of threads."""
 
     def __init__(self, models: list[Any], lanes: int) -> None:
         self._models, self._lanes = models, lanes
         self._before: list[int] = []
 
     def share(self) -> None:
-        """Set the threads of each model to one lane's share."""
+        """Set the number of threads of each model to one lane's share."""
         if self._lanes == 1 or self._before:
             return
         self._before = [model.engine.num_threads for model in self._models]
@@ -66,14 +67,14 @@ class SharedThreads:
             _set_threads(model, max(1, threads // self._lanes))
 
     def restore(self) -> None:
-        """Give the models their threads back."""
+        """Restore the models' numbers of threads."""
         for model, threads in zip(self._models, self._before, strict=False):
             _set_threads(model, threads)
         self._before = []
 
 
 def shared_threads(models: Iterable[ServedModel], lanes: int) -> SharedThreads:
-    """Return the :class:`SharedThreads` of models; models of one engine count once."""
+    """Return the :class:`SharedThreads` of models; models that share an engine count once."""
     found = [served.model for served in models]
     # Queries may have a model of their own.
     found += [queries for model in found if (queries := getattr(model, "queries", None))]

@@ -1,1 +1,1 @@
-"""Tasks: each reads rows, makes tokens, targets, head and loss, decodes and scores."""
+"""Fine-tuning tasks: each reads rows, makes targets, and defines head, loss and decoding."""

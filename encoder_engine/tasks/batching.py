@@ -1,4 +1,4 @@
-"""Builds items from the windows of texts."""
+"""Tokenizes texts into windows and makes batchable items of the windows."""
 
 from __future__ import annotations
 
@@ -30,9 +30,10 @@ def encode_windows(
     truncation: str = "longest_first",
     **options: Any,
 ) -> Encoding:
-    """Tokenize texts, or pairs by the pair template, into windows or truncated rows.
+    """Tokenize texts or text pairs, cut into overlapping windows or truncated to ``max_length``.
 
-    ``options``: those of :meth:`Tokenizer.encode_batch`.
+    ``pairs``: the second text of each pair; None: single texts.
+    ``options``: keywords of :meth:`Tokenizer.encode_batch`.
     """
     return tokenizer.encode_batch(
         texts,
@@ -46,9 +47,9 @@ def encode_windows(
 
 
 def refuse_no_token(encoding: Encoding, samples: npt.NDArray[np.integer[Any]]) -> None:
-    """Raise :class:`InputError` for a row without a token, of which a head reads nothing.
+    """Raise :class:`InputError` for a row of an encoding that has no token for a head to read.
 
-    samples: the example of each row of the encoding.
+    samples: the index of the example that each row of the encoding belongs to.
     """
     empty = np.flatnonzero(encoding.lengths == 0)
     if len(empty):
@@ -63,7 +64,7 @@ def refuse_no_token(encoding: Encoding, samples: npt.NDArray[np.integer[Any]]) -
 def window_items(encoding: Encoding, **columns: npt.NDArray[Any]) -> Items:
     """Return the rows of an encoding as items of one sequence each.
 
-    ``columns``: [examples, ...]; each window gets the values of its example.
+    ``columns``: arrays [examples, ...]; each window gets the value of its example.
     """
     examples = encoding.overflow_to_sample.astype(np.int64)
     return Items(

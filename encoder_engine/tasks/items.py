@@ -1,4 +1,4 @@
-"""Tokenized examples, ready to be batched, and where the model that computes them is saved.
+"""Tokenized examples, ready to be batched; and the reference to a saved model.
 
 An example is a row of a file. Its items are the units of batching: the windows of a long text, or
 the whole text. An item has one sequence in most tasks; the choices of a question, or the texts of a
@@ -54,12 +54,12 @@ class Ragged(NamedTuple):
     offsets: Integers
 
     def take(self, numbers: Integers) -> Ragged:
-        """Return the values of these items, in this order."""
+        """Return the values of the items with these indices, in this order."""
         index, offsets = gather(self.offsets, numbers)
         return Ragged(self.values[index], offsets)
 
     def of(self, number: int) -> npt.NDArray[Any]:
-        """Return the values of one item."""
+        """Return the values of the item with this index."""
         return self.values[self.offsets[number] : self.offsets[number + 1]]
 
 
@@ -69,9 +69,9 @@ class Items:
 
     ``rows``: the tokens of all sequences.
     ``offsets``: int64 [N + 1]; item i has the sequences ``offsets[i]`` to ``offsets[i + 1] - 1``.
-    ``examples``: int64 [N]; the example that an item belongs to, ascending.
+    ``examples``: int64 [N]; the index of the example that each item belongs to, ascending.
     ``columns``: targets and other arrays of the task, [N, ...] or :class:`Ragged`.
-    ``num_truncated``: examples that lost tokens.
+    ``num_truncated``: the number of examples that lost tokens.
     """
 
     rows: TokenRows
@@ -81,33 +81,33 @@ class Items:
     num_truncated: int = 0
 
     def __len__(self) -> int:
-        """Count the items."""
+        """Return the number of items."""
         return len(self.examples)
 
     @property
     def token_offsets(self) -> Integers:
-        """The first token of each item, then the number of all tokens, int64 [N + 1]."""
+        """The index of each item's first token, then the number of all tokens, int64 [N + 1]."""
         return self.rows.cu_seqlens.astype(np.int64)[self.offsets]
 
     @property
     def num_tokens(self) -> Integers:
-        """Tokens of each item, int64 [N]."""
+        """The number of tokens of each item, int64 [N]."""
         return np.diff(self.token_offsets)
 
     def column(self, name: str) -> npt.NDArray[Any]:
-        """Return a column with one value, or one row of values, for each item."""
+        """Return a column that has one value, or one row of values, per item."""
         found = self.columns[name]
         assert not isinstance(found, Ragged)
         return found
 
     def ragged(self, name: str) -> Ragged:
-        """Return a column with any number of values for each item."""
+        """Return a column that has any number of values per item."""
         found = self.columns[name]
         assert isinstance(found, Ragged)
         return found
 
     def take(self, numbers: Integers) -> Items:
-        """Return these items, in this order, with their columns."""
+        """Return the items with these indices, in this order, with their columns."""
         sequences, offsets = gather(self.offsets, numbers)
         return Items(
             rows=self.rows.take(sequences.astype(np.intp)),
@@ -139,7 +139,7 @@ class Items:
 
 
 class SavedModel(NamedTuple):
-    """A model's directory, and where and how precisely it is loaded: see :class:`Encoder`."""
+    """A model's directory, and its device and dtype: see :class:`Encoder`."""
 
     directory: str | os.PathLike[str]
     device: str = "auto"
@@ -168,7 +168,7 @@ def feature_targets(items: Items) -> dict[str, npt.NDArray[Any]]:
 
 
 def gather(offsets: Integers, numbers: Integers) -> tuple[Integers, Integers]:
-    """Return the indices of these items' ragged values, int64 [n], and their new offsets."""
+    """Return indices of the ragged values of items ``numbers``, int64 [n], and their offsets."""
     lengths = offsets[numbers + 1] - offsets[numbers]
     ends = np.zeros(len(numbers) + 1, np.int64)
     np.cumsum(lengths, out=ends[1:])

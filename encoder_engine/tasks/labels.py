@@ -46,7 +46,7 @@ _WHOLE = re.compile(r"-?[0-9]{1,18}")
 
 
 def check_labels(labels: Sequence[str]) -> list[str]:
-    """Return labels given when predicting; raise :class:`InputError` unless all are names."""
+    """Return labels given at prediction; raise :class:`InputError` unless all are names."""
     if isinstance(labels, str):
         raise InputError(f"labels must be a list of names, got one text; pass [{labels!r}]")
     names = list(labels)
@@ -56,7 +56,7 @@ def check_labels(labels: Sequence[str]) -> list[str]:
 
 
 def collect_labels(names: Iterable[str], *, least: int = 2) -> tuple[str, ...]:
-    """Return the distinct names in order: whole numbers by value, else alphabetically.
+    """Return the distinct names, sorted: by value if all are whole numbers, else alphabetically.
 
     Raises :class:`InputError` for fewer than ``least``.
     """
@@ -74,7 +74,7 @@ def collect_labels(names: Iterable[str], *, least: int = 2) -> tuple[str, ...]:
 
 
 def unlabelled(setting: str, column: str) -> str:
-    """Return the message for an unlabelled row; ``setting``: that of the task for ``column``."""
+    """Return the message for an unlabelled row; ``setting``: the one that names ``column``."""
     return (
         f"the row is not labelled: {column} has no value; name another column by task.{setting}, "
         "or drop the row"
@@ -92,7 +92,7 @@ def check_label(record: Record, name: str, labels: Sequence[str]) -> None:
 
 
 def balanced_weights(classes: Integers, num_classes: int) -> tuple[float, ...]:
-    """Return the weight N / (C n_c) of each of C classes, n_c of N rows; the rows' mean is 1."""
+    """Return each class's weight N / (C n_c), for n_c of N rows; the mean over rows is 1."""
     counts = np.bincount(classes, minlength=num_classes)
     weights = len(classes) / (num_classes * np.maximum(counts, 1))
     return tuple(float(weight) for weight in weights)
@@ -106,7 +106,7 @@ def softmax(logits: Logits) -> Logits:
 
 
 def unfit_for_correlation(metric: str, golds: Sequence[float]) -> str | None:
-    """Return why equal gold scores, which have no correlation, are refused; None: they differ."""
+    """Return why equal gold scores, which have no correlation, are refused; None if they differ."""
     if len(set(golds)) != 1:
         return None
     return (
@@ -134,7 +134,7 @@ def scores_of_classes(
 
 
 def confusion_details(gold: Integers, predicted: Integers, labels: Sequence[str]) -> dict[str, Any]:
-    """Return the confusion matrix and each label's scores, for a run's page."""
+    """Return the confusion matrix and each label's scores, for the HTML report of a run."""
     confusion = confusion_matrix(gold, predicted, num_classes=len(labels))
     by_label = {
         label: score._asdict() for label, score in zip(labels, class_scores(confusion), strict=True)
@@ -143,7 +143,7 @@ def confusion_details(gold: Integers, predicted: Integers, labels: Sequence[str]
 
 
 def calibration_details(logits: Logits, gold: Integers, temperature: float) -> dict[str, Any]:
-    """Return the bins of the reliability diagram, before and after the temperature."""
+    """Return the reliability diagram's bins before and after temperature scaling."""
     found: dict[str, Any] = {"temperature": temperature}
     for name, divided in (("raw", logits), ("calibrated", logits / temperature)):
         fit = calibration(divided, gold)

@@ -32,7 +32,7 @@ def encode_lists(
     pairs: Sequence[Sequence[tuple[str, str]]],
     labels: Sequence[Sequence[float]] | None,
 ) -> Items:
-    """Tokenize lists of text pairs; too long pairs are truncated, and lists with some counted.
+    """Tokenize lists of text pairs; too long pairs are truncated, and their lists are counted.
 
     ``labels``: one for each pair; None: unlabelled.
     """
@@ -60,7 +60,7 @@ def encode_lists(
 
 
 def batch_lists(items: Items) -> TaskBatch:
-    """Make the input of a batch of lists."""
+    """Make the model's input from a batch of lists."""
     targets = {SIZES: np.diff(items.offsets), **feature_targets(items)}
     if LABELS in items.columns:
         targets[LABELS] = items.ragged(LABELS).values
@@ -68,10 +68,10 @@ def batch_lists(items: Items) -> TaskBatch:
 
 
 def list_scores(engine: CompiledEngine, batch: TaskBatch) -> dict[str, npt.NDArray[Any]]:
-    """Return ``scores``, float32 [N]."""
+    """Compute ``scores``, float32 [N], one per text of a batch."""
     return {"scores": engine.run(batch.rows, Logits())[0][:, 0]}
 
 
 def split_lists(scores: npt.NDArray[Any], items: Items) -> list[npt.NDArray[np.float64]]:
-    """Cut the scores [N] of a batch into those of each list."""
+    """Split the scores [N] of a batch into one array per list."""
     return np.split(scores.astype(np.float64), items.offsets[1:-1])

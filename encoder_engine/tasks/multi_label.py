@@ -24,11 +24,12 @@ def sigmoid(logits: Scores) -> Scores:
 
 
 def best_thresholds(probabilities: Scores, gold: npt.NDArray[np.float32]) -> tuple[float, ...]:
-    """Return the threshold of each label with the greatest F1 on these rows.
+    """Return the threshold of each label that has the highest F1 on the given rows.
 
     probabilities: [N, C]; gold: 0 and 1 [N, C].
-    A threshold lies half-way between two probabilities; of equally good ones the lowest. A label
-    that no row has gets 0.5.
+
+    A threshold lies half-way between two probabilities; among equally good ones the lowest is
+    taken. A label that no row has gets 0.5.
     """
     found = []
     for probability, right in zip(probabilities.T, gold.T > 0, strict=True):
@@ -52,7 +53,7 @@ def scores_of_label_sets(
 ) -> dict[str, float]:
     """Return micro F1, macro F1 and exact-match accuracy of the label sets, in percent.
 
-    A label that is neither gold nor predicted anywhere does not count in ``macro_f1``.
+    ``macro_f1`` leaves out labels that are neither gold nor predicted in any row.
     """
     right, guessed = gold > 0, predicted > 0
     hits = (right & guessed).sum(0)

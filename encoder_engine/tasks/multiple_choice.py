@@ -32,7 +32,7 @@ __all__ = ["ChoiceExample", "ChoicePrediction", "MultipleChoiceTask"]
 
 @dataclass(frozen=True, slots=True)
 class ChoiceExample:
-    """A context with its endings, and the index of the right one; None: unlabelled."""
+    """A context with its endings, and the index of the right ending; None: unlabelled."""
 
     context: str
     endings: tuple[str, ...]
@@ -40,7 +40,7 @@ class ChoiceExample:
 
 
 class ChoicePrediction(NamedTuple):
-    """The index of the chosen ending, and the probabilities and logits of all, float64 [n]."""
+    """The index of the chosen ending, and the probability and logit of each ending, float64 [n]."""
 
     choice: int
     probabilities: npt.NDArray[np.float64]
@@ -52,7 +52,7 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
     """Chooses one of any number of endings; each is read as ``[CLS] context [SEP] ending [SEP]``.
 
     ``context``: the column of contexts.
-    ``stem``: a column put before every ending, as in SWAG; None: endings stand alone.
+    ``stem``: a column put before every ending, as in SWAG; None: nothing is put before.
     ``endings``: one column of lists, or a column for each ending.
     ``label``: the number of the right ending, from 0.
     """
@@ -74,7 +74,7 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
         return "accuracy"
 
     def read(self, record: Record) -> ChoiceExample:
-        """Make an example of a row; refuse a single choice, and a label beyond the endings."""
+        """Make an example from a row; refuse a single choice, and a label beyond the endings."""
         if len(self.endings) == 1:
             endings = record.names_of(self.endings[0])
         else:
@@ -96,13 +96,13 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
         return ChoiceExample(record.text(self.context), tuple(endings), gold)
 
     def fit(self, examples: Sequence[ChoiceExample]) -> Self:
-        """Return the task unchanged: nothing is fitted."""
+        """Return the task unchanged: it fits nothing to the training rows."""
         if not examples:
             raise InputError("there is no training row")
         return self
 
     def unlabelled(self, example: ChoiceExample) -> str | None:
-        """Return why an example without the number of an ending is refused."""
+        """Return why an example without the index of its right ending is refused."""
         return unlabelled("label", self.label) if example.gold is None else None
 
     def key(self, example: ChoiceExample) -> object:
@@ -124,11 +124,11 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
         return encode_lists(tokenizer, windows, pairs, labels)
 
     def batch(self, items: Items) -> TaskBatch:
-        """Make the input of a batch of questions."""
+        """Make the model's input from a batch of questions."""
         return batch_lists(items)
 
     def feature_offsets(self, items: Items) -> npt.NDArray[np.int64]:
-        """Return the offsets of each item's features: one for each text."""
+        """Return the offsets of each item's cached features: one feature row per text."""
         return items.offsets
 
     def make_model(self, encoder: Encoder) -> TaskModel:
@@ -146,7 +146,7 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
     def decode(
         self, outputs: Outputs, items: Items, examples: Sequence[ChoiceExample]
     ) -> list[ChoicePrediction]:
-        """Choose the ending with the highest score."""
+        """Choose the ending with the highest score, for each question."""
         del examples
         return [
             ChoicePrediction(int(logits.argmax()), softmax(logits[None])[0], logits)
@@ -178,13 +178,13 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
         return np.array([float(one.gold == found.choice) for one, found in both])
 
     def degenerate(self, predictions: Sequence[ChoicePrediction]) -> str | None:
-        """Return a message where the scores of every row are equal."""
+        """Return a message if the scores of every row's endings are all equal."""
         if any(np.ptp(found.logits) > 0.0 for found in predictions):
             return None
         return "all endings have equal scores: nothing was learned"
 
     def to_record(self, example: ChoiceExample, prediction: ChoicePrediction) -> dict[str, Any]:
-        """Return the line that ``predict`` writes."""
+        """Return the JSON object that ``predict`` writes for an example."""
         return {
             self.context: example.context,
             "endings": list(example.endings),

@@ -30,7 +30,7 @@ def predict_batches(
     part: tuple[int, int] = (0, 1),
     finite: bool = False,
 ) -> Iterator[tuple[int, list[Any]]]:
-    """Yield the number of a batch's first example, and the predictions of the batch.
+    """Yield, for each batch, the index of its first example and the predictions of its examples.
 
     The outputs of a batch are decoded before the next is computed.
 

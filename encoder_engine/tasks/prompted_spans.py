@@ -1,11 +1,11 @@
-"""Entities of labels that are given when predicting, by a GLiNER model.
+"""Finds entities of labels that are given at prediction, by a GLiNER model.
 
-How it works: a row is the labels, each after a marker, then the words of a text (Zaratiana et al.
-2024). Every span of up to ``max_width`` words is scored by every label, and spans are selected as
-in :mod:`span_classification`. A text that the model does not read at once is cut into windows that
-share ``max_width - 1`` words, so that each span lies whole in the window that its first word
-belongs to, but for spans of so many tokens that no window holds them. A word of more tokens than a
-window is cut, and its text counted.
+How it works: the input of the encoder is the labels, each after a marker token, then the words of a
+text (Zaratiana et al. 2024). Every span of up to ``max_width`` words is scored for every label, and
+spans are selected as in :mod:`span_classification`. A text that is too long for one input is cut
+into windows that share ``max_width - 1`` words, so that each span lies whole in the window that its
+first word belongs to; only spans of more tokens than a window are lost. A word of more tokens than
+a window is truncated, and its text counted.
 """
 
 from __future__ import annotations
@@ -47,9 +47,10 @@ WORD = re.compile(r"\w+(?:[-_]\w+)*|\S")
 
 
 class _Window(NamedTuple):
-    """Words ``first`` to ``last - 1`` of a text; its spans begin before the word ``owned``.
+    """Words ``first`` to ``last - 1`` of a text, as one window.
 
-    Spans that begin later belong to the next window.
+    The window scores the spans that begin before the word ``owned``; later ones belong to the next
+    window.
     """
 
     first: int
@@ -59,9 +60,9 @@ class _Window(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class PromptedSpanTask(SpanClassificationTask):
-    """Finds spans of texts; its examples are texts.
+    """Finds spans of texts, with labels given at prediction; its examples are strings.
 
-    ``settings``: those of the GLiNER model. ``labels``: the spans' labels, given when predicting.
+    ``settings``: those of the GLiNER model. ``labels``: the types of the spans.
     """
 
     settings: GlinerSettings
@@ -75,7 +76,7 @@ class PromptedSpanTask(SpanClassificationTask):
         )
 
     def encode(self, examples: Sequence[Any], tokenizer: Tokenizer, windows: Windows) -> Items:
-        """Tokenize labels and texts.
+        """Tokenize the labels together with each text.
 
         Raises :class:`InputError` where the labels leave no room for a text.
         """
@@ -137,7 +138,7 @@ class PromptedSpanTask(SpanClassificationTask):
         )
 
     def _prompt(self, tokenizer: Tokenizer) -> tuple[Integers, Integers]:
-        """Return the tokens of markers and labels, and the index of each label's marker."""
+        """Return the token ids of markers and labels, and the index of each label's marker."""
         settings = self.settings
         parts = [part for label in self.labels for part in (settings.label_token, label)]
         found = tokenizer.encode_batch(
@@ -157,7 +158,7 @@ class PromptedSpanTask(SpanClassificationTask):
         return found.ids.astype(np.int64), places + (not settings.reads_marker)
 
     def _windows(self, starts: Integers, room: int) -> Iterator[_Window]:
-        """Yield a text's windows; ``starts``: each word's first token, then the token count."""
+        """Yield windows of a text; ``starts``: each word's first token, then the token count."""
         count, first = len(starts) - 1, 0
         if not count:
             yield _Window(0, 0, 0)
@@ -173,7 +174,7 @@ class PromptedSpanTask(SpanClassificationTask):
             first = following
 
     def batch(self, items: Items) -> TaskBatch:
-        """Make the input of a batch; its targets locate the words and the labels in the rows."""
+        """Make the model's input from a batch; its targets give the tokens of words and labels."""
         firsts = items.token_offsets[:-1]
         tokens, words, chars = (items.ragged(name) for name in ("tokens", "words", "chars"))
         of_item = np.repeat(np.arange(len(items)), np.diff(tokens.offsets))
@@ -186,7 +187,7 @@ class PromptedSpanTask(SpanClassificationTask):
         return TaskBatch(items.rows, targets)
 
     def load_model(self, saved: SavedModel) -> Any:
-        """Load the encoder as PyTorch's module, and the layers after it for a CPU."""
+        """Load the encoder as a PyTorch module; the layers after it compute on a CPU."""
         return engines.load_prompted_module(saved, self.settings)
 
     def load_compiled(self, source: CompiledSource) -> CompiledModel:
@@ -194,7 +195,7 @@ class PromptedSpanTask(SpanClassificationTask):
         return engines.load_prompted(source, self.settings)
 
     def decode(self, outputs: Outputs, items: Items, examples: Sequence[Any]) -> list[Any]:
-        """Return the labelled spans of each text, in characters, in the order of the text."""
+        """Return each text's labelled spans, in characters, in order of position."""
         chars = items.ragged("chars")
         found: list[list[PredictedSpan]] = [[] for _ in examples]
         place = 0

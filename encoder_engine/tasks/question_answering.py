@@ -57,7 +57,7 @@ _LABELS = ("LABEL_0", "LABEL_1")
 
 
 class GoldAnswer(NamedTuple):
-    """An answer's text, and its first character in the context."""
+    """A gold answer's text, and the index of its first character in the context."""
 
     text: str
     start: int
@@ -65,9 +65,9 @@ class GoldAnswer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class QuestionExample:
-    """A question, its context and gold answers: () if it has none, None if it is unlabelled.
+    """A question, its context and gold answers: () if it is unanswerable, None if unlabelled.
 
-    ``group``: the article that the context is from; the bootstrap resamples groups.
+    ``group``: the article of the context; the bootstrap resamples whole groups.
     """
 
     id: str
@@ -81,9 +81,9 @@ class AnswerPrediction(NamedTuple):
     """The answer of a question.
 
     ``text``: empty where there is no answer; ``start``, ``stop``: its characters in the context.
-    ``probability``: that of the answer, by softmax over the spans in ``best`` and, if allowed, the
-    score of no answer.
-    ``best``: the best spans, highest first. ``null``: the score of no answer.
+    ``probability``: of the answer, by softmax over the spans in ``best`` and, if questions may be
+    unanswerable, the score of no answer.
+    ``best``: the best spans, highest score first. ``null``: the score of no answer.
     """
 
     text: str
@@ -98,12 +98,13 @@ class AnswerPrediction(NamedTuple):
 class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
     """Answers questions by spans of their contexts.
 
-    ``id``, ``question``, ``context``, ``answers``: the columns; answers are a mapping of two lists,
-    ``text`` and ``answer_start``, as in the tables of the Hub. A .json file is SQuAD's.
+    ``id``, ``question``, ``context``, ``answers``: the columns; answers are a dict of two lists,
+    ``text`` and ``answer_start``, as in Hugging Face's SQuAD data set. A .json file is read as
+    SQuAD's own format.
     ``no_answer``: whether a question may have no answer; ``"auto"``: if a training question has
     none (SQuAD 2.0).
-    ``num_best``: starts and ends that are paired in a window. ``max_tokens``: the most tokens of an
-    answer.
+    ``num_best``: the number of best starts, and of best ends, that are paired in a window.
+    ``max_tokens``: the most tokens of an answer.
     ``metric``: the score that selects the best checkpoint; None: f1.
 
     Fitted in training: ``no_answer``; and on dev questions ``null_threshold``: a question has no
@@ -135,11 +136,11 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         return self.metric or "f1"
 
     def records(self, path: str | os.PathLike[str]) -> Iterator[Record] | None:
-        """Read SQuAD's JSON."""
+        """Read the questions of a .json file in SQuAD's format; None for other files."""
         return read_squad(path) if plain_suffix(path) == ".json" else None
 
     def read(self, record: Record) -> QuestionExample:
-        """Make an example of a row; one without the column of answers is unlabelled."""
+        """Make an example from a row; a row without the column of answers is unlabelled."""
         name = record.name_of(self.id) if record.has(self.id) else str(record.row)
         question, context = record.text(self.question), record.text(self.context)
         if not question.strip() or not context.strip():
@@ -177,7 +178,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         return tuple(found)
 
     def fit(self, examples: Sequence[QuestionExample]) -> Self:
-        """Fit whether questions may have no answer."""
+        """Set ``no_answer``: whether questions may be unanswerable."""
         if not any(example.answers for example in examples):
             raise InputError("no training question has an answer; check the column of answers")
         if self.no_answer != "auto":
@@ -194,13 +195,13 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         return example.question, example.context
 
     def gold_key(self, example: QuestionExample) -> object:
-        """Return the answers, by which equal questions with different answers are found."""
+        """Return the gold answers: duplicates with different ones contradict each other."""
         return example.answers
 
     def encode_rows(
         self, examples: Sequence[QuestionExample], tokenizer: Tokenizer, windows: Windows
     ) -> Encoding:
-        """Return the rows of :meth:`encode`, with offsets. Exceptions: see there."""
+        """Return the windows that :meth:`encode` makes items of, with character offsets."""
         questions = [example.question for example in examples]
         self._check_room(examples, questions, tokenizer, windows)
         return encode_windows(
@@ -269,14 +270,14 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
             )
 
     def batch(self, items: Items) -> TaskBatch:
-        """Make the input of a batch of windows."""
+        """Make the model's input from a batch of windows."""
         targets = feature_targets(items)
         if "target" in items.columns:
             targets["starts"], targets["ends"] = items.column("target").T
         return TaskBatch(items.rows, targets)
 
     def feature_offsets(self, items: Items) -> Integers:
-        """Return the offsets of each item's features: one for each token."""
+        """Return the offsets of each item's cached features: one feature row per token."""
         return items.token_offsets
 
     def make_model(self, encoder: Encoder) -> TaskModel:
@@ -332,7 +333,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
     def tuned(
         self, examples: Sequence[QuestionExample], predictions: Sequence[AnswerPrediction]
     ) -> Self:
-        """Return the task with the null threshold that has the highest F1 on these rows."""
+        """Return the task with the null threshold that gives the highest F1 on these (dev) rows."""
         if self.no_answer != "yes":
             return self
         rows = [
@@ -345,11 +346,11 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         return replace(self, null_threshold=found)
 
     def revised(self, predictions: Sequence[AnswerPrediction]) -> list[AnswerPrediction]:
-        """Decide predictions again by this task's threshold."""
+        """Return the predictions with this task's null threshold applied."""
         return [self._predict(one.best, one.null) for one in predictions]
 
     def score_names(self, examples: Sequence[QuestionExample]) -> tuple[str, ...]:
-        """Return the names of exact match and F1, of all questions and of each kind present."""
+        """Return the names of exact match and F1: of all, answerable and unanswerable questions."""
         scores = ("exact_match", "f1")
         there = {bool(example.answers) for example in examples} if self.no_answer == "yes" else ()
         kinds = [kind for kind, wanted in _KINDS if wanted in there]
@@ -373,14 +374,14 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         return scores
 
     def groups(self, examples: Sequence[QuestionExample]) -> Integers:
-        """Return the number of each question's group: its article, or its context."""
+        """Return each question's group index: its article, or else its context."""
         numbers: dict[str, int] = {}
         return np.array([numbers.setdefault(one.group, len(numbers)) for one in examples], np.int64)
 
     def resampling(
         self, examples: Sequence[QuestionExample], predictions: Sequence[AnswerPrediction]
     ) -> Callable[[Integers], dict[str, float]]:
-        """Return a function that scores drawn questions; NaN for a kind of which none is drawn."""
+        """Return a function that scores resampled questions; NaN for a kind that is not drawn."""
         score, names = super().resampling(examples, predictions), self.score_names(examples)
 
         def score_all(rows: Integers) -> dict[str, float]:
@@ -405,12 +406,12 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
     def details(
         self, examples: Sequence[QuestionExample], predictions: Sequence[AnswerPrediction]
     ) -> dict[str, Any]:
-        """Return the threshold of no answer."""
+        """Return the null threshold, for the HTML report of a run."""
         del examples, predictions
         return {"null_threshold": self.null_threshold} if self.no_answer == "yes" else {}
 
     def to_record(self, example: QuestionExample, prediction: AnswerPrediction) -> dict[str, Any]:
-        """Return the line that ``predict`` writes."""
+        """Return the JSON object that ``predict`` writes for an example."""
         return {
             self.id: example.id,
             self.question: example.question,
@@ -431,7 +432,7 @@ def _gold(examples: Sequence[QuestionExample]) -> list[list[str]]:
 
 
 def _target(example: QuestionExample, first: int, chars: Integers) -> tuple[int, int]:
-    """Return the first answer's first and last token; 0, 0 unless the window holds all of it."""
+    """Return the first gold answer's first and last token; 0, 0 if not wholly in the window."""
     if not example.answers or not len(chars):
         return 0, 0
     answer = example.answers[0]

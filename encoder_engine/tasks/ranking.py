@@ -1,4 +1,4 @@
-"""Ranking with a cross-encoder, which reads query and document together and scores the pair."""
+"""Ranking with a cross-encoder, which encodes query and document together and scores the pair."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class RankingTask(Task[RetrievalExample, RankingPrediction]):
         return self.metric or ("spearman" if self.pairs else "ndcg")
 
     def read(self, record: Record) -> RetrievalExample:
-        """Make an example of a row."""
+        """Make an example from a row."""
         columns = RetrievalColumns(
             query=self.query,
             documents=self.document,
@@ -90,7 +90,7 @@ class RankingTask(Task[RetrievalExample, RankingPrediction]):
         return example
 
     def fit(self, examples: Sequence[RetrievalExample]) -> Self:
-        """Choose the loss, and refuse rows from which nothing can be learned."""
+        """Choose the loss; refuse rows whose labels are all equal."""
         labels = {label for example in examples for label in _labels(example)}
         if len(labels) < 2:
             raise InputError(
@@ -113,9 +113,9 @@ class RankingTask(Task[RetrievalExample, RankingPrediction]):
     def unscored(
         self, examples: Sequence[RetrievalExample], metric: str | None = None
     ) -> tuple[int, str] | None:
-        """Return the first example that a metric does not score, or whose labels rank nothing.
+        """Return the first example that ``metric`` cannot score, and the reason.
 
-        Scored pairs alone have correlations, other rows are ranked, each on its own.
+        Rows of scored pairs are scored by correlations; other rows are ranked, each on its own.
         """
         found = unfit_for(metric, examples, RANKINGS)
         if found is not None or are_scored_pairs(examples):
@@ -135,7 +135,7 @@ class RankingTask(Task[RetrievalExample, RankingPrediction]):
         return None
 
     def key(self, example: RetrievalExample) -> object:
-        """Return the query and the documents, by which equal examples are found."""
+        """Return the query and the documents: examples with equal ones are duplicates."""
         return example.query, example.documents
 
     def gold_key(self, example: RetrievalExample) -> object:
@@ -150,11 +150,11 @@ class RankingTask(Task[RetrievalExample, RankingPrediction]):
         return encode_lists(tokenizer, windows, pairs, [_labels(one) for one in examples])
 
     def batch(self, items: Items) -> TaskBatch:
-        """Make the input of a batch of queries."""
+        """Make the model's input from a batch of queries."""
         return batch_lists(items)
 
     def feature_offsets(self, items: Items) -> npt.NDArray[np.int64]:
-        """Return the offsets of each item's features: one for each text."""
+        """Return the offsets of each item's cached features: one feature row per text."""
         return items.offsets
 
     def make_model(self, encoder: Encoder) -> TaskModel:
@@ -174,12 +174,12 @@ class RankingTask(Task[RetrievalExample, RankingPrediction]):
     def decode(
         self, outputs: Outputs, items: Items, examples: Sequence[RetrievalExample]
     ) -> list[RankingPrediction]:
-        """Cut the scores into those of each query."""
+        """Split the scores of a batch into one prediction per query."""
         del examples
         return [RankingPrediction(scores) for scores in split_lists(outputs["scores"], items)]
 
     def score_names(self, examples: Sequence[RetrievalExample]) -> tuple[str, ...]:
-        """Return the names of the correlations of scored pairs, else of the scores of rankings."""
+        """Return the names of the scores: correlations for scored pairs, else ranking scores."""
         return CORRELATIONS if are_scored_pairs(examples) else RANKINGS
 
     def score(
@@ -219,7 +219,7 @@ class RankingTask(Task[RetrievalExample, RankingPrediction]):
         return "all documents have one score: nothing was learned"
 
     def to_record(self, example: RetrievalExample, prediction: RankingPrediction) -> dict[str, Any]:
-        """Return the line that ``predict`` writes."""
+        """Return the JSON object that ``predict`` writes for an example."""
         return {
             self.query: example.query,
             "documents": list(example.documents),

@@ -43,7 +43,7 @@ TASKS = {kind.name: kind for kind in _KINDS}
 
 
 def find_task(name: str) -> type[Task[Any, Any]]:
-    """Return the task of a name. Raises :class:`UnknownNameError`, which lists the known ones."""
+    """Return the task class of a name. Raises :class:`UnknownNameError`, which lists all names."""
     if name not in TASKS:
         raise UnknownNameError(
             f"no task {name!r}{nearest(name, TASKS)}; there are {', '.join(TASKS)}"

@@ -55,12 +55,12 @@ class RegressionTask(SequenceTask[float, ScorePrediction]):
 
     @property
     def label_names(self) -> tuple[str, ...]:
-        """The name of the one output."""
+        """The name of the head's single output."""
         return (self.label,)
 
     @property
     def problem_type(self) -> str:
-        """The kind of the head, as transformers' configurations name it."""
+        """``problem_type`` of transformers' config.json, which decides the loss of a head."""
         return "regression"
 
     def read_gold(self, record: Record) -> float:
@@ -68,7 +68,7 @@ class RegressionTask(SequenceTask[float, ScorePrediction]):
         return record.number_of(self.label)
 
     def fit(self, examples: Sequence[TextExample[float]]) -> Self:
-        """Refuse rows that all have the same score."""
+        """Return the task unchanged; refuse training rows that all have the same score."""
         golds = {example.gold for example in examples if example.gold is not None}
         if len(golds) < 2:
             shown = ", ".join(map(str, golds)) or "no row has one"
@@ -134,7 +134,7 @@ class RegressionTask(SequenceTask[float, ScorePrediction]):
         return -(errors**2)
 
     def degenerate(self, predictions: Sequence[ScorePrediction]) -> str | None:
-        """Return a message where every row has the same score."""
+        """Return a message if every row has the same predicted score."""
         if len(predictions) < 2 or len(set(predictions)) > 1:
             return None
         return f"every row is predicted as {predictions[0].score:g}: a constant has no correlation"
@@ -142,12 +142,12 @@ class RegressionTask(SequenceTask[float, ScorePrediction]):
     def details(
         self, examples: Sequence[TextExample[float]], predictions: Sequence[ScorePrediction]
     ) -> dict[str, Any]:
-        """Return gold and predicted scores, for a scatter plot."""
+        """Return gold and predicted scores, for a scatter plot in the HTML report."""
         gold = [example.gold for example in examples]
         return {"scatter": {"gold": gold, "predicted": _scores(predictions).tolist()}}
 
     def to_record(self, example: TextExample[float], prediction: ScorePrediction) -> dict[str, Any]:
-        """Return the line that ``predict`` writes."""
+        """Return the JSON object that ``predict`` writes for an example."""
         found: dict[str, Any] = {self.text: example.text}
         if self.pair is not None:
             found[self.pair] = example.pair

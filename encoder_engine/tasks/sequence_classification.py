@@ -49,9 +49,9 @@ Labels = tuple[str, ...]
 class ClassPrediction(NamedTuple):
     """The prediction for one text.
 
-    ``labels``: the label; or any number of labels in multi-label classification.
+    ``labels``: one label; in multi-label classification any number of labels.
     ``probabilities`` float64 [C], in the order of the task's labels.
-    ``logits`` float64 [C]: the mean over the windows, before the temperature.
+    ``logits`` float64 [C]: the mean over the windows, before temperature scaling.
     """
 
     labels: Labels
@@ -63,7 +63,8 @@ class ClassPrediction(NamedTuple):
 class SequenceClassificationTask(SequenceTask[Labels, ClassPrediction]):
     """Classifies texts or pairs of texts; the gold value of a row is a tuple of labels.
 
-    ``labels``: the names in the order of the head's outputs; empty: those of the training rows.
+    ``labels``: the names in the order of the head's outputs; empty: the labels in the training
+    rows.
     ``positive``: with two labels, the one whose F1 is reported as ``f1``; None: the second.
     ``multi_label``: a row has any number of labels: a list, or names joined by ``separator``.
     ``metric``: the score that selects the best checkpoint; None: accuracy, or micro F1.
@@ -100,7 +101,7 @@ class SequenceClassificationTask(SequenceTask[Labels, ClassPrediction]):
 
     @property
     def loss_name(self) -> str:  # type: ignore[override]
-        """The name of the loss in the log."""
+        """The name of the loss, as it is logged."""
         return "binary_cross_entropy" if self.multi_label else "cross_entropy"
 
     @property
@@ -110,17 +111,17 @@ class SequenceClassificationTask(SequenceTask[Labels, ClassPrediction]):
 
     @property
     def label_names(self) -> Labels:
-        """The labels."""
+        """The labels, in the order of the head's outputs."""
         return self.labels
 
     @property
     def problem_type(self) -> str:
-        """The kind of the head, as transformers' configurations name it."""
+        """``problem_type`` of transformers' config.json, which decides the loss of a head."""
         kind = "multi" if self.multi_label else "single"
         return f"{kind}_label_classification"
 
     def read_gold(self, record: Record) -> Labels:
-        """Return the labels of a row; once the task is fitted, in the order of its ``labels``."""
+        """Return the labels of a row, in the order of ``labels`` once the task is fitted."""
         if not self.multi_label:
             name = record.name_of(self.label)
             check_label(record, name, self.labels)
@@ -160,7 +161,7 @@ class SequenceClassificationTask(SequenceTask[Labels, ClassPrediction]):
         return found
 
     def loss(self, logits_BC: Tensor, target: Tensor) -> Tensor:
-        """Return the cross-entropy summed over rows; for multi-label, the mean over labels."""
+        """Return the cross-entropy, summed over rows; for multi-label, averaged over labels."""
         if self.multi_label:
             return models.label_set_loss(logits_BC, target)
         return models.class_loss(
@@ -197,7 +198,7 @@ class SequenceClassificationTask(SequenceTask[Labels, ClassPrediction]):
     def tuned(
         self, examples: Sequence[TextExample[Labels]], predictions: Sequence[ClassPrediction]
     ) -> Self:
-        """Return the task with the temperature, or the thresholds, fitted on these rows."""
+        """Return the task with the temperature or the thresholds fitted on these (dev) rows."""
         logits = _logits(predictions)
         if self.multi_label:
             found = best_thresholds(sigmoid(logits), self._gold(examples))
@@ -207,7 +208,7 @@ class SequenceClassificationTask(SequenceTask[Labels, ClassPrediction]):
         return replace(self, temperature=fit_temperature(logits, self._gold(examples)))
 
     def revised(self, predictions: Sequence[ClassPrediction]) -> list[ClassPrediction]:
-        """Decide predictions again by this task's thresholds and temperature."""
+        """Return the predictions with this task's thresholds and temperature applied."""
         return self._decide(_logits(predictions)) if predictions else []
 
     def score_names(self, examples: Sequence[TextExample[Labels]]) -> tuple[str, ...]:
@@ -244,7 +245,7 @@ class SequenceClassificationTask(SequenceTask[Labels, ClassPrediction]):
         return self.targets([prediction.labels for prediction in predictions])
 
     def degenerate(self, predictions: Sequence[ClassPrediction]) -> str | None:
-        """Return a message where every row has the same labels."""
+        """Return a message if every row has the same predicted labels."""
         different = {prediction.labels for prediction in predictions}
         if len(different) != 1 or len(predictions) < 2:
             return None
@@ -254,7 +255,7 @@ class SequenceClassificationTask(SequenceTask[Labels, ClassPrediction]):
     def details(
         self, examples: Sequence[TextExample[Labels]], predictions: Sequence[ClassPrediction]
     ) -> dict[str, Any]:
-        """Return confusion matrix and reliability diagram, or each label's threshold."""
+        """Return confusion matrix and reliability diagram; or the labels' thresholds."""
         gold, predicted = self._gold(examples), self._chosen(predictions)
         if self.multi_label:
             return {"thresholds": dict(zip(self.labels, self.thresholds, strict=False))}
@@ -265,7 +266,7 @@ class SequenceClassificationTask(SequenceTask[Labels, ClassPrediction]):
     def to_record(
         self, example: TextExample[Labels], prediction: ClassPrediction
     ) -> dict[str, Any]:
-        """Return the line that ``predict`` writes."""
+        """Return the JSON object that ``predict`` writes for an example."""
         found: dict[str, Any] = {self.text: example.text}
         if self.pair is not None:
             found[self.pair] = example.pair

@@ -1,4 +1,4 @@
-"""The base of tasks on whole texts: texts and pairs, windows, and the head model."""
+"""The base of tasks on whole texts or text pairs: columns, windows and the head model."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Prediction = TypeVar("Prediction")
 
 @dataclass(frozen=True, slots=True)
 class TextExample(Generic[Gold]):
-    """A text, or a pair of texts, with its gold value; None: unlabelled."""
+    """A text or a text pair, with its gold value; None: unlabelled."""
 
     text: str
     pair: str | None = None
@@ -47,7 +47,7 @@ class TextExample(Generic[Gold]):
 
     @property
     def content(self) -> tuple[str, str | None]:
-        """The text, and the other text of a pair."""
+        """The text, and the second text of a pair or None."""
         return self.text, self.pair
 
 
@@ -67,11 +67,11 @@ class SequenceTask(Task[TextExample[Gold], Prediction], Generic[Gold, Prediction
 
     @abstractmethod
     def read_gold(self, record: Record) -> Gold:
-        """Return the gold value of a row that has one."""
+        """Return the gold value of a labelled row."""
 
     @abstractmethod
     def targets(self, golds: Sequence[Gold]) -> npt.NDArray[Any]:
-        """Return the targets of examples, [N, ...]."""
+        """Return gold values as an array of targets, [N, ...]."""
 
     @property
     @abstractmethod
@@ -81,14 +81,14 @@ class SequenceTask(Task[TextExample[Gold], Prediction], Generic[Gold, Prediction
     @property
     @abstractmethod
     def problem_type(self) -> str:
-        """The kind of the head, as transformers' configurations name it."""
+        """``problem_type`` of transformers' config.json, which decides the loss of a head."""
 
     @abstractmethod
     def loss(self, logits_BC: Tensor, target: Tensor) -> Tensor:
         """Return the loss summed over the rows of a batch."""
 
     def read(self, record: Record) -> TextExample[Gold]:
-        """Make an example of a row; one without a label is unlabelled."""
+        """Make an example from a row; one without a label is unlabelled."""
         return TextExample(
             record.text(self.text),
             None if self.pair is None else record.text(self.pair),
@@ -104,7 +104,7 @@ class SequenceTask(Task[TextExample[Gold], Prediction], Generic[Gold, Prediction
         return example.content
 
     def gold_key(self, example: TextExample[Gold]) -> object:
-        """Return the gold value, by which equal texts with different gold values are found."""
+        """Return the gold value: equal texts with different ones contradict each other."""
         return example.gold
 
     def encode(
@@ -123,7 +123,7 @@ class SequenceTask(Task[TextExample[Gold], Prediction], Generic[Gold, Prediction
         return window_items(encoding, target=self.targets(golds))
 
     def batch(self, items: Items) -> TaskBatch:
-        """Make the input of a batch of these items."""
+        """Make the model's input from a batch of these items."""
         targets = feature_targets(items)
         if "target" in items.columns:
             targets["target"] = items.column("target")

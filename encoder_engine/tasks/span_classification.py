@@ -1,8 +1,9 @@
 """Classification of spans of words: entities that may nest.
 
-Every span of up to ``max_width`` words is scored, in its window of maximum context. NULL is the
-class of spans that are no entity. Spans whose 1 - P(NULL) reaches a threshold are predicted,
-highest first. Flat predictions do not overlap; nested ones may contain one another, but not cross.
+A span of up to ``max_width`` words is scored in the window that holds the most tokens around it.
+NULL is the class of spans that are no entity. Spans with 1 - P(NULL) of at least a threshold are
+predicted, highest first. Flat predictions do not overlap; nested ones may contain one another, but
+do not partly overlap.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class SpanExample:
 
 
 class SpanPrediction(NamedTuple):
-    """The predicted spans in order, and the candidates that a lower threshold would predict."""
+    """The predicted spans in order of position, and the candidates for lower thresholds."""
 
     spans: tuple[PredictedSpan, ...]
     ranked: tuple[PredictedSpan, ...]
@@ -78,9 +79,10 @@ class SpanPrediction(NamedTuple):
 class SpanClassificationTask(WordTask[SpanExample, SpanPrediction]):
     """Finds spans of words and their types.
 
-    Columns and files: see :class:`WordTask`. Gold is BIO tags, or the column ``entities``: a list
-    of dicts such as ``{"start": 0, "stop": 2, "label": "PER"}``, here of words 0 and 1.
-    ``labels``: the types, in the order of the head's outputs after NULL; empty: those of the
+    Columns and files: see :class:`WordTask`. The gold spans come from BIO tags, or from the column
+    ``entities``: a list of dicts such as ``{"start": 0, "stop": 2, "label": "PER"}``, here of words
+    0 and 1.
+    ``labels``: the types, in the order of the head's outputs after NULL; empty: the types in the
     training rows.
     ``nested``: spans may contain one another; False: gold that overlaps is refused.
     ``max_width``: the most words of a span; 0: as many as cover 99.9% of the gold spans.
@@ -118,7 +120,7 @@ class SpanClassificationTask(WordTask[SpanExample, SpanPrediction]):
         return self.metric or "span_f1"
 
     def read(self, record: Record) -> SpanExample:
-        """Make an example of a row; one with neither tags nor entities is unlabelled."""
+        """Make an example from a row; a row with neither tags nor entities is unlabelled."""
         words = self.read_words(record)
         if record.has(self.entities):
             return SpanExample(tuple(words), self._read_entities(record, len(words)))
@@ -169,7 +171,7 @@ class SpanClassificationTask(WordTask[SpanExample, SpanPrediction]):
         return Span(start, stop, label)
 
     def fit(self, examples: Sequence[SpanExample]) -> Self:
-        """Fix the types, and the width that covers 99.9% of the spans."""
+        """Set the types, and the ``max_width`` that covers 99.9% of the gold spans."""
         spans = [span for example in examples for span in example.spans or ()]
         present = collect_labels((span.type for span in spans), least=1)
         labels = self.labels or present
@@ -192,13 +194,13 @@ class SpanClassificationTask(WordTask[SpanExample, SpanPrediction]):
         return example.words
 
     def gold_key(self, example: SpanExample) -> object:
-        """Return the spans, by which equal sentences with different spans are found."""
+        """Return the spans: equal sentences with different ones contradict each other."""
         return example.spans
 
     def encode(
         self, examples: Sequence[SpanExample], tokenizer: Tokenizer, windows: Windows
     ) -> Items:
-        """Tokenize sentences; each span is read in its window of maximum context."""
+        """Tokenize sentences; each span is scored in the window with the most context around it."""
         warn_of_mended([example.num_mended for example in examples])
         sentences = [example.words for example in examples]
         items = encode_words(sentences, tokenizer, windows, partition=False, spaced=self.spaced)
@@ -227,7 +229,7 @@ class SpanClassificationTask(WordTask[SpanExample, SpanPrediction]):
         return replace(items, columns=columns)
 
     def _leave_to_others(self, group: Integers, items: Items, classes: list[Integers]) -> None:
-        """Exclude from each window of a sentence the spans that another window scores."""
+        """Exclude from each window of a sentence the spans that another window scores better."""
         words, places = items.ragged("words"), items.ragged("places")
         lengths = items.num_tokens
         inside = [words.of(item) for item in group.tolist()]
@@ -238,14 +240,14 @@ class SpanClassificationTask(WordTask[SpanExample, SpanPrediction]):
             classes[item][~mine] = NOT_HERE
 
     def batch(self, items: Items) -> TaskBatch:
-        """Make the input of a batch; the last block computes the words' first subwords alone."""
+        """Make the model's input; the last block computes only the first subwords of words."""
         places = items.ragged("places")
         firsts = np.repeat(items.token_offsets[:-1], np.diff(places.offsets))
         targets = {"classes": self._classes(items)[1], **feature_targets(items)}
         return TaskBatch(items.rows, targets, places.values + firsts)
 
     def feature_offsets(self, items: Items) -> Integers:
-        """Return the offsets of each item's features: one for each word."""
+        """Return the offsets of each item's cached features: one feature row per word."""
         return items.ragged("places").offsets
 
     def _classes(self, items: Items) -> tuple[Any, Integers]:
@@ -261,7 +263,7 @@ class SpanClassificationTask(WordTask[SpanExample, SpanPrediction]):
 
     @property
     def _head(self) -> dict[str, Any]:
-        """The settings of the head, but for the features of its input."""
+        """The keywords of the head, except for its input size."""
         return {
             "num_outputs": len(self.labels) + 1,
             "max_width": self.max_width,
@@ -311,13 +313,13 @@ class SpanClassificationTask(WordTask[SpanExample, SpanPrediction]):
         )
 
     def tuned(self, examples: Sequence[SpanExample], predictions: Sequence[SpanPrediction]) -> Self:
-        """Return the task with the threshold of the highest F1 on these rows."""
+        """Return the task with the threshold that gives the highest F1 on these (dev) rows."""
         ranked = [prediction.ranked for prediction in predictions]
         found = best_threshold(_gold(examples), ranked, self.threshold)
         return replace(self, threshold=found)
 
     def revised(self, predictions: Sequence[SpanPrediction]) -> list[SpanPrediction]:
-        """Decide predictions again by this task's threshold."""
+        """Return the predictions with this task's threshold applied."""
         return [self._predict(prediction.ranked) for prediction in predictions]
 
     def score_names(self, examples: Sequence[SpanExample]) -> tuple[str, ...]:
@@ -345,7 +347,7 @@ class SpanClassificationTask(WordTask[SpanExample, SpanPrediction]):
         )
 
     def degenerate(self, predictions: Sequence[SpanPrediction]) -> str | None:
-        """Return a message where no row has a span."""
+        """Return a message if no row has a predicted span."""
         if len(predictions) < 2 or any(prediction.spans for prediction in predictions):
             return None
         return "no span is predicted anywhere: nothing was learned"
@@ -364,7 +366,7 @@ class SpanClassificationTask(WordTask[SpanExample, SpanPrediction]):
         }
 
     def to_record(self, example: SpanExample, prediction: SpanPrediction) -> dict[str, Any]:
-        """Return the line that ``predict`` writes."""
+        """Return the JSON object that ``predict`` writes for an example."""
         found = [
             {"start": span.start, "stop": span.stop, "label": span.type, "score": span.score}
             for span in prediction.spans

@@ -1,15 +1,15 @@
 """The interface that all tasks share.
 
-How it works: a task reads the rows of a file as examples, encodes examples to items, collates items
-to the input of a micro-batch, and makes the model, whose loss is a sum. Evaluation and prediction
-share the rest: the ``outputs`` of a batch of whole examples, computed by a ``TaskModel`` or without
-PyTorch by a ``CompiledModel``, ``decode``, and ``score`` once over all predictions. Settings fitted
-on dev rows (thresholds, a temperature) are part of the task: ``tuned`` returns a task with them,
-and ``revised`` applies them to predictions.
+How it works: a task reads the rows of a file as examples, tokenizes examples to items, batches
+items to the input of a micro-batch, and makes the model, whose loss is a sum. Evaluation and
+prediction share the rest: a ``TaskModel``, or a ``CompiledModel`` without PyTorch, computes the
+``outputs`` of a batch of whole examples; ``decode`` makes predictions of them; and ``score`` scores
+all predictions at once. Settings fitted on dev rows (thresholds, a temperature) are part of the
+task: ``tuned`` returns a task with fitted settings, and ``revised`` applies them to predictions.
 
 A task is a frozen dataclass. Its fields are its settings: they are read from recipes and stored as
 ``task.json`` beside the model, so that evaluation and prediction need nothing else. The method
-``fit`` stores what follows from the training rows, such as the labels, in further fields.
+``fit`` stores what the training rows determine, such as the labels, in further fields.
 """
 
 from __future__ import annotations
@@ -50,8 +50,9 @@ Prediction = TypeVar("Prediction")
 class Windows:
     """The most tokens of a sequence, and whether longer texts are truncated or cut into windows.
 
-    ``max_length``: the most tokens of a sequence, special ones included.
-    ``truncate``: cut longer texts; False: cut them into windows that overlap.
+    ``max_length``: the most tokens of a sequence, special tokens included.
+    ``truncate``: drop the tokens beyond ``max_length``; False: cut the text into overlapping
+    windows.
     ``stride``: tokens that a window shares with the next; None: a quarter of ``max_length``.
     """
 
@@ -61,12 +62,12 @@ class Windows:
 
     @property
     def overlap(self) -> int:
-        """Tokens that a window shares with the next."""
+        """The number of tokens that a window shares with the next."""
         return self.max_length // 4 if self.stride is None else self.stride
 
 
 class Task(ABC, Generic[Example, Prediction]):
-    """A task: how its rows are read, learned, decoded and scored."""
+    """A task: defines how rows are read, learned, decoded and scored."""
 
     name: ClassVar[str]
 
@@ -75,17 +76,17 @@ class Task(ABC, Generic[Example, Prediction]):
     def main_score(self) -> str:
         """The score that selects the best checkpoint; higher is better.
 
-        One of :meth:`score_names` of the dev rows, or training is refused.
+        Training is refused unless :meth:`score_names` of the dev rows contains this name.
         """
 
     def records(self, path: str | os.PathLike[str]) -> Iterator[Record] | None:
-        """Read a file of a format of this task's own, such as CoNLL; None: read it as a table."""
+        """Read a file in a format of this task, such as CoNLL; None: it is a table."""
         del path
         return None
 
     @abstractmethod
     def read(self, record: Record) -> Example:
-        """Make an example of a row; a row without gold columns gives an unlabelled example.
+        """Make an example from a row; a row without gold columns gives an unlabelled example.
 
         Raises :class:`RowError`, with file and row, for a value that cannot be used, and after
         ``fit`` for a gold value that the task does not know, such as another label.
@@ -97,23 +98,23 @@ class Task(ABC, Generic[Example, Prediction]):
         return self
 
     def own_tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
-        """Return the tokenizer to train and save the model with, made of the checkpoint's."""
+        """Return the tokenizer to train and save with, derived from the checkpoint's."""
         return tokenizer
 
     def digests(self) -> dict[str, str]:
-        """Return digests, by setting, of the models that training reads beside the checkpoint."""
+        """Return digests of further models that training reads, by the setting's name."""
         return {}
 
     @abstractmethod
     def fit(self, examples: Sequence[Example]) -> Self:
-        """Return the task fitted to training examples, such as with their labels.
+        """Return the task with what it learns from training examples, such as the labels.
 
-        Raises :class:`InputError` where nothing can be learned from them, such as one class.
+        Raises :class:`InputError` where nothing can be learned, such as from a single class.
         """
 
     @abstractmethod
     def unlabelled(self, example: Example) -> str | None:
-        """Return why a model cannot learn from an example, and how to mend it; None: it can."""
+        """Return why a model cannot learn from an example, and how to mend that; None: it can."""
 
     def unscored(
         self, examples: Sequence[Example], metric: str | None = None
@@ -129,10 +130,10 @@ class Task(ABC, Generic[Example, Prediction]):
 
     @abstractmethod
     def key(self, example: Example) -> object:
-        """Return the model's input from an example, to find equal examples."""
+        """Return the model's input in an example; examples with equal inputs are duplicates."""
 
     def gold_key(self, example: Example) -> object:
-        """Return the gold value of an example, to find equal texts with different gold values."""
+        """Return an example's gold value; duplicates with different ones contradict."""
         del example
         return None
 
@@ -142,27 +143,27 @@ class Task(ABC, Generic[Example, Prediction]):
 
     @abstractmethod
     def batch(self, items: Items) -> TaskBatch:
-        """Make the input of a batch of these items, as arrays."""
+        """Make the model's input from a batch of these items, as arrays."""
 
     def collate(self, items: Items) -> Inputs:
         """Return :meth:`batch` as tensors on the CPU, as a :class:`TaskModel` takes it."""
         return models.as_inputs(self.batch(items))
 
     def feature_offsets(self, items: Items) -> npt.NDArray[np.int64]:
-        """Return the offsets of each item's features, int64 [N + 1]; by default one per item."""
+        """Return the offsets of items' cached features, int64 [N + 1]; by default one each."""
         return np.arange(len(items) + 1)
 
     @abstractmethod
     def make_model(self, encoder: Encoder) -> TaskModel:
-        """Make the model that training begins with; its head is random."""
+        """Make the model that training begins with, which has a random head."""
 
     def begin_with(self, model: TaskModel, checkpoint: str | os.PathLike[str]) -> None:
-        """Load into a new model what weights the checkpoint has beside its encoder, if any."""
+        """Load into a new model the checkpoint's weights that are not its encoder's, if any."""
         del model, checkpoint
 
     @abstractmethod
     def load_model(self, saved: SavedModel) -> TaskModel:
-        """Load what ``TaskModel.save_pretrained`` wrote, in evaluation mode."""
+        """Load a model that ``TaskModel.save_pretrained`` wrote, in evaluation mode."""
 
     @abstractmethod
     def load_compiled(self, source: CompiledSource) -> CompiledModel:
@@ -172,23 +173,23 @@ class Task(ABC, Generic[Example, Prediction]):
     def decode(
         self, outputs: Outputs, items: Items, examples: Sequence[Example]
     ) -> list[Prediction]:
-        """Predict examples from the outputs of all of their items.
+        """Make predictions from the outputs of all items of these examples.
 
-        ``items.examples`` counts from 0 in ``examples``.
+        ``items.examples`` are indices into ``examples``.
         """
 
     def tuned(self, examples: Sequence[Example], predictions: Sequence[Prediction]) -> Self:
-        """Return the task with the decoding settings fitted on these (dev) rows."""
+        """Return the task with decoding settings, such as thresholds, fitted on these rows."""
         del examples, predictions
         return self
 
     def revised(self, predictions: Sequence[Prediction]) -> list[Prediction]:
-        """Decide predictions again by this task's decoding settings."""
+        """Return the predictions with this task's decoding settings applied."""
         return list(predictions)
 
     @abstractmethod
     def score_names(self, examples: Sequence[Example]) -> tuple[str, ...]:
-        """Return the names of the scores that :meth:`score` gives of these examples."""
+        """Return the names of the scores that :meth:`score` computes for these examples."""
 
     @abstractmethod
     def score(
@@ -203,9 +204,9 @@ class Task(ABC, Generic[Example, Prediction]):
     def resampling(
         self, examples: Sequence[Example], predictions: Sequence[Prediction]
     ) -> Callable[[npt.NDArray[np.int64]], dict[str, float]]:
-        """Return a function from row numbers, with repeats, to the scores of these rows.
+        """Return a function from row indices, with repeats, to the scores of these rows.
 
-        For the bootstrap; by default it scores the drawn rows.
+        The bootstrap draws the rows; by default the function scores only the drawn rows.
         """
 
         def score(rows: npt.NDArray[np.int64]) -> dict[str, float]:
@@ -218,20 +219,20 @@ class Task(ABC, Generic[Example, Prediction]):
     def row_scores(
         self, examples: Sequence[Example], predictions: Sequence[Prediction]
     ) -> npt.NDArray[np.float64]:
-        """Return a score of each row, [N], for paired tests of two systems."""
+        """Return one score per row, [N], for paired significance tests of two systems."""
 
     def degenerate(self, predictions: Sequence[Prediction]) -> str | None:
-        """Return why a model learned nothing, such as one class everywhere; None: it did."""
+        """Return why predictions show nothing learned, such as one class everywhere; or None."""
         del predictions
         return None
 
     def details(
         self, examples: Sequence[Example], predictions: Sequence[Prediction]
     ) -> dict[str, Any]:
-        """Return further content of the run's page, such as a confusion matrix."""
+        """Return further content of the run's HTML report, such as a confusion matrix."""
         del examples, predictions
         return {}
 
     @abstractmethod
     def to_record(self, example: Example, prediction: Prediction) -> dict[str, Any]:
-        """Return the line that ``predict`` writes for an example."""
+        """Return the JSON object that ``predict`` writes for an example."""

@@ -1,6 +1,6 @@
-"""Reads and writes ``task.json`` beside a trained model: its task, windows and form of files.
+"""Reads and writes ``task.json`` beside a trained model: task, windows and table format.
 
-Also reads the rows of files in that form.
+Also reads rows of files in that table format.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TASK, FORMAT = "task.json", 1
 
 @dataclass(frozen=True, kw_only=True)
 class TableFormat:
-    """The form of the .csv and .tsv files that a task was trained on.
+    """The format of the .csv and .tsv files that a task was trained on.
 
     ``header``: the columns of files without a header; empty: files have one.
     ``quoting``: False: quotation marks are plain characters, as in GLUE.
@@ -41,7 +41,7 @@ class TableFormat:
     quoting: bool = True
 
     def replaced(self, header: Sequence[str] | None, quoting: bool | None) -> TableFormat:
-        """Return the form with another header or quoting; None keeps the present one."""
+        """Return the format with another header or quoting; None keeps the present value."""
         return TableFormat(
             header=self.header if header is None else tuple(header),
             quoting=self.quoting if quoting is None else quoting,
@@ -51,9 +51,9 @@ class TableFormat:
 def read_records(
     task: Task[Any, Any], files: Sequence[str], tables: TableFormat, *, settable: bool = False
 ) -> Iterator[Record]:
-    """Read the rows of files: each in a format of the task's own, or as a table.
+    """Read the rows of files: in a format of the task's own, or else as a table.
 
-    settable: errors about columns name the setting of the task that can be changed.
+    settable: error messages about columns name the setting of the task to change.
     """
     settings = task_values(task) if settable else {}
     keywords = {
@@ -72,7 +72,7 @@ def read_records(
 
 
 class SavedTask(NamedTuple):
-    """A task with its fitted settings, and the windows and the form of files it was trained on.
+    """A task with its fitted settings, and the windows and table format it was trained with.
 
     ``base_sha256``: if the model is adapters, a digest of the encoder that they were trained on.
     """

@@ -2,7 +2,7 @@
 
 Rows are lists of words with a tag each, from tables, CoNLL or CoNLL-U files. By default the first
 subword of a word is classified (BERT); every labelled word is scored; long sentences are read in
-windows.
+overlapping windows.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ __all__ = ["TaggedExample", "TaggedPrediction", "TokenClassificationTask"]
 class TaggedExample:
     """The words of a sentence, and their gold tags; None: unlabelled.
 
-    ``num_mended``: tags that were changed when they were read.
+    ``num_mended``: the number of tags that were repaired when they were read.
     """
 
     words: tuple[str, ...]
@@ -77,7 +77,7 @@ class TaggedExample:
 
 
 class TaggedPrediction(NamedTuple):
-    """The tags of a sentence's words, and the probability of each by softmax, float64 [n].
+    """The tags of a sentence's words, and the softmax probability of each tag, float64 [n].
 
     The probability of a word without a token is 0.
     """
@@ -91,17 +91,18 @@ class TokenClassificationTask(WordTask[TaggedExample, TaggedPrediction]):
     """Tags the words of sentences.
 
     Columns and files: see :class:`WordTask`.
-    ``scheme``: ``"bio"`` for entities, ``"plain"`` for any tags; ``"auto"``: as the training rows.
-    ``labels``: the tags in the order of the head's outputs; empty: those of the training rows.
+    ``scheme``: ``"bio"`` for entities, ``"plain"`` for any tags; ``"auto"``: found from the
+    training rows' tags.
+    ``labels``: the tags in the order of the head's outputs; empty: the tags in the training rows.
     ``subwords``: the tokens of a word that are trained on its tag: the first (BERT), or all.
     ``pooling``: with ``subwords="all"``, a word's logits: the first subword's, their mean or
     maximum.
-    ``decoding``: each word's argmax; the best legal BIO sequence of a sentence; or a CRF.
+    ``decoding``: each word's argmax, a sentence's best legal BIO sequence, or a CRF.
     ``metric``: the score that selects the best checkpoint; None: conlleval_f1, or accuracy.
     ``label_smoothing``, ``class_weights``: see :class:`SequenceClassificationTask`.
 
-    Fitted in training: ``labels``, ``scheme``, ``weights``, and ``silent_tag``, which words without
-    a token get.
+    Fitted in training: ``labels``, ``scheme``, ``weights``, and ``silent_tag``, the tag of words
+    that have no token.
     """
 
     name: ClassVar[str] = "token-classification"
@@ -143,7 +144,7 @@ class TokenClassificationTask(WordTask[TaggedExample, TaggedPrediction]):
         return self.metric or ("accuracy" if self.scheme == "plain" else "conlleval_f1")
 
     def read(self, record: Record) -> TaggedExample:
-        """Make an example of a row; one without tags is unlabelled."""
+        """Make an example from a row; a row without tags is unlabelled."""
         words = self.read_words(record)
         if not record.has(self.tags):
             return TaggedExample(tuple(words))
@@ -161,7 +162,7 @@ class TokenClassificationTask(WordTask[TaggedExample, TaggedPrediction]):
         return TaggedExample(tuple(words), tuple(tags), mended)
 
     def fit(self, examples: Sequence[TaggedExample]) -> Self:
-        """Fit scheme, tags, class weights, and the tag of words without a token."""
+        """Set scheme, tags, class weights, and the tag of words that have no token."""
         counts = Counter(tag for example in examples for tag in example.tags or ())
         scheme = self.scheme
         if scheme == "auto":
@@ -212,13 +213,13 @@ class TokenClassificationTask(WordTask[TaggedExample, TaggedPrediction]):
         return example.words
 
     def gold_key(self, example: TaggedExample) -> object:
-        """Return the tags, by which equal sentences with different tags are found."""
+        """Return the tags: equal sentences with different ones contradict each other."""
         return example.tags
 
     def encode(
         self, examples: Sequence[TaggedExample], tokenizer: Tokenizer, windows: Windows
     ) -> Items:
-        """Tokenize sentences; each word is read in its window of maximum context."""
+        """Tokenize sentences; each word is classified in its window of most context."""
         warn_of_mended([example.num_mended for example in examples])
         items = encode_words(
             *([example.words for example in examples], tokenizer, windows, self.subwords),
@@ -236,7 +237,7 @@ class TokenClassificationTask(WordTask[TaggedExample, TaggedPrediction]):
         return replace(items, columns={**items.columns, "tags": target})
 
     def batch(self, items: Items) -> TaskBatch:
-        """Make the input of a batch; the last block computes only the rows that the head reads."""
+        """Make the model's input; the last block computes only the tokens that the head reads."""
         places = items.ragged("places")
         firsts = np.repeat(items.token_offsets[:-1], np.diff(places.offsets))
         targets = feature_targets(items)
@@ -247,7 +248,7 @@ class TokenClassificationTask(WordTask[TaggedExample, TaggedPrediction]):
         return TaskBatch(items.rows, targets, places.values + firsts)
 
     def feature_offsets(self, items: Items) -> npt.NDArray[np.int64]:
-        """Return the offsets of each item's features: one for each token that the head reads."""
+        """Return the offsets of each item's cached features: one per token that the head reads."""
         return items.ragged("places").offsets
 
     @property
@@ -327,7 +328,7 @@ class TokenClassificationTask(WordTask[TaggedExample, TaggedPrediction]):
     def score(
         self, examples: Sequence[TaggedExample], predictions: Sequence[TaggedPrediction]
     ) -> dict[str, float]:
-        """Return the scores in percent: of entities by both conventions, or of tags."""
+        """Return the scores in percent: of entities by both countings, or of tags."""
         gold = [example.tags or () for example in examples]
         predicted = [prediction.tags for prediction in predictions]
         if self.scheme == "bio":
@@ -343,7 +344,7 @@ class TokenClassificationTask(WordTask[TaggedExample, TaggedPrediction]):
         return row_f1(gold, predicted, entities=self.scheme == "bio")
 
     def degenerate(self, predictions: Sequence[TaggedPrediction]) -> str | None:
-        """Return a message where every word has the same tag."""
+        """Return a message if every word has the same predicted tag."""
         different = {tag for prediction in predictions for tag in prediction.tags}
         if len(different) != 1 or len(predictions) < 2:
             return None
@@ -360,7 +361,7 @@ class TokenClassificationTask(WordTask[TaggedExample, TaggedPrediction]):
         return plain_details(gold, predicted, self.labels)
 
     def to_record(self, example: TaggedExample, prediction: TaggedPrediction) -> dict[str, Any]:
-        """Return the line that ``predict`` writes."""
+        """Return the JSON object that ``predict`` writes for an example."""
         found: dict[str, Any] = {self.words: list(example.words)}
         return found | {
             "prediction": list(prediction.tags),
@@ -371,7 +372,10 @@ class TokenClassificationTask(WordTask[TaggedExample, TaggedPrediction]):
 def _runs(
     items: Items,
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    """Return runs of adjacent words: offsets, and whether each begins or ends a sentence."""
+    """Return runs of adjacent words, for a CRF.
+
+    Returns the runs' offsets, and whether each run begins, and ends, its sentence.
+    """
     words = items.ragged("words")
     values, owners = words.values, np.repeat(np.arange(len(items)), np.diff(words.offsets))
     borders = np.ones(len(values), np.bool_)

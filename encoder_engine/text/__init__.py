@@ -1,6 +1,6 @@
 """Tokenizers: texts to packed token ids, equal to Hugging Face tokenizers; and their training.
 
-Each name is imported at its first use: a tokenizer does not wait for the training of one.
+Each name is imported at its first use, so that using a tokenizer does not import its trainers.
 """
 
 from typing import TYPE_CHECKING

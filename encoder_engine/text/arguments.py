@@ -36,7 +36,10 @@ def check_integer(value: object, name: str, *, least: int) -> int:
 
 
 def sequence_of_texts(texts: Any, name: str) -> Sequence[Any]:
-    """Return any iterable of texts as a list or tuple; the extension's rows of files are kept."""
+    """Return an iterable of texts as a list or tuple.
+
+    Rows of mapped files are returned unchanged.
+    """
     if isinstance(texts, list | tuple | extension().TextRows):
         return texts
     if isinstance(texts, str):

@@ -1,4 +1,4 @@
-"""The letters that stand for bytes in byte-level vocabularies."""
+"""The characters that stand for the 256 bytes in byte-level BPE vocabularies (GPT-2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds a tokenizer's files, reads them, and refuses those that contradict each other."""
+"""Finds and reads a tokenizer's files, and refuses files that contradict each other."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def _load_directory(folder: Path, lowercase: bool | None) -> TokenizerSpec:
 
 
 def _load_sentencepiece(path: Path, config: TokenizerConfig) -> TokenizerSpec:
-    """Read a SentencePiece model by its tokenizer class's rules, or without a class as bare."""
+    """Read a SentencePiece model by the rules of its tokenizer class, or as it is without one."""
     if config.kind is None:
         return spec_from_sentencepiece(path)
     spec = spec_from_family(path, config.kind, config)
@@ -165,7 +165,7 @@ def _load_vocab(path: Path, config: TokenizerConfig, lowercase: bool | None) -> 
 def _choose_lowercase(
     vocab: dict[str, int], path: Path, config: TokenizerConfig, lowercase: bool | None
 ) -> bool:
-    """Decide lower-casing from the argument, the companion file or the vocabulary, or raise."""
+    """Return whether to lower-case: by argument, tokenizer_config.json or vocabulary; or raise."""
     stated = config.do_lower_case
     if lowercase is not None and stated is not None and lowercase != stated:
         raise TokenizerFileError(f"lowercase={lowercase}, but {config.where} has {stated}")
@@ -182,7 +182,7 @@ def _choose_lowercase(
 
 
 def _check_numbers(vocab: dict[str, int], config: TokenizerConfig) -> tuple[AddedTokenSpec, ...]:
-    """Check that added tokens have the ids of the vocabulary, or follow its last id."""
+    """Return the config's added tokens; their ids must be the vocabulary's, or follow its last."""
     next_id = len(vocab)
     added = config.added_tokens or ()
     for token in sorted(added, key=lambda item: item.id):
@@ -243,7 +243,7 @@ def _check_config(spec: TokenizerSpec, config: TokenizerConfig) -> None:
 
 
 def _check_decoder(spec: TokenizerSpec, config: TokenizerConfig) -> None:
-    """Check that an added_tokens_decoder lists the added tokens of tokenizer.json, and no other."""
+    """Check that ``added_tokens_decoder`` lists exactly the added tokens of tokenizer.json."""
     if config.added_tokens is None:
         return
     own = {token.content: token for token in spec.added_tokens}
@@ -265,7 +265,7 @@ def _check_decoder(spec: TokenizerSpec, config: TokenizerConfig) -> None:
 
 
 def _with_companions(spec: TokenizerSpec, config: TokenizerConfig) -> TokenizerSpec:
-    """Add the tokens that only the companion files name, as transformers does."""
+    """Add the tokens that only tokenizer_config.json or special_tokens_map.json name."""
     vocab, wanted = spec.model.vocab, config.companions.wanted
     added = append_tokens(spec.added_tokens, vocab, wanted)
     ids = {token.content: token.id for token in added}
@@ -300,7 +300,7 @@ def _with_companions(spec: TokenizerSpec, config: TokenizerConfig) -> TokenizerS
 
 
 def _with_config(spec: TokenizerSpec, config: TokenizerConfig) -> TokenizerSpec:
-    """Return the specification with the settings that only the companion files have."""
+    """Add the settings that only tokenizer_config.json or special_tokens_map.json have."""
     names = {part: getattr(config.names, part) or getattr(spec.special, part) for part in PARTS}
     for part, name in names.items():
         if name is not None and spec.token_to_id(name) is None:

@@ -29,7 +29,7 @@ class Encoding:
 
     Attributes:
         ids: token ids, int32 ``[T]``.
-        cu_seqlens: where each row starts, and the total, int32 ``[B + 1]``.
+        cu_seqlens: the index of each row's first token, and the total, int32 ``[B + 1]``.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Encoding:
         self._ints = ints
 
     def __len__(self) -> int:
-        """Count the rows."""
+        """Return the number of rows."""
         return len(self.cu_seqlens) - 1
 
     def __repr__(self) -> str:
@@ -77,7 +77,7 @@ class Encoding:
 
     @property
     def truncated(self) -> BoolArray:
-        """True for each row whose text has tokens that are in no row, bool ``[B]``."""
+        """True for each row whose text lost tokens that no row has, bool ``[B]``."""
         if self._samples is None:
             return self._text_truncated
         return self._text_truncated[self._samples]
@@ -89,7 +89,7 @@ class Encoding:
 
     @property
     def lengths(self) -> IntArray:
-        """Tokens of each row, int32 ``[B]``."""
+        """The number of tokens of each row, int32 ``[B]``."""
         return self.cu_seqlens[1:] - self.cu_seqlens[:-1]
 
     @property
@@ -114,12 +114,12 @@ class Encoding:
 
     @cached_property
     def type_ids(self) -> IntArray:
-        """The segment of each token by the template, int32 ``[T]``."""
+        """The token type id of each token, as the template sets it, int32 ``[T]``."""
         return self._spread([piece.type_id for piece in self._template])
 
     @property
     def has_types(self) -> bool:
-        """True where the template has segments other than 0."""
+        """True if the template has token type ids other than 0."""
         return any(piece.type_id for piece in self._template)
 
     @cached_property
@@ -133,12 +133,12 @@ class Encoding:
 
     @cached_property
     def sequence_ids(self) -> IntArray:
-        """The text of each token, 0 or 1, and -1 for template tokens, int32 ``[T]``."""
+        """The text that each token belongs to: 0 or 1, -1 for template tokens, int32 ``[T]``."""
         number = {"special": -1, "first": 0, "second": 1}
         return self._spread([number[piece.kind] for piece in self._template])
 
     def _spread(self, values: list[int]) -> IntArray:
-        """Repeat one value per template piece over the piece's tokens, in every row."""
+        """Repeat one value per template piece for each token of that piece, in every row."""
         num_rows = len(self)
         lengths = self.lengths
         fixed = sum(len(piece.ids) for piece in self._template)
@@ -155,21 +155,21 @@ class Encoding:
         return np.repeat(tiled.ravel(), counts.ravel())
 
     def tolist(self) -> list[list[int]]:
-        """Give each row's ids as a list of Python ints."""
+        """Return each row's ids as a list of Python ints."""
         return self.to_lists(self.ids)
 
     def to_lists(
         self, values: IntArray, width: int = 0, fill: int = 0, side: Side = "right"
     ) -> list[list[int]]:
-        """Give each row's values, int32 ``[T]``, as a list, padded to ``width`` by ``fill``."""
+        """Return each row's part of ``values``, int32 ``[T]``, as a list padded to ``width``."""
         return self._ints.rows(values, self.cu_seqlens, width, fill, side == "left")
 
     def to_span_lists(self) -> list[list[tuple[int, int]]]:
-        """Give each row's character offsets as a list of tuples."""
+        """Return each row's character offsets as a list of tuples."""
         return self._ints.pairs(self.offsets, self.cu_seqlens)
 
     def to_matrix(self, values: IntArray, width: int, fill: int, side: Side) -> LongArray:
-        """Give the values, int32 ``[T]``, as a matrix padded by ``fill``, int64 ``[B, width]``."""
+        """Return ``values``, int32 ``[T]``, as a padded matrix, int64 ``[B, width]``."""
         matrix: LongArray
         left = side == "left"
         matrix, _ = extension().pad_rows(
@@ -178,7 +178,7 @@ class Encoding:
         return matrix
 
     def to_id_matrix(self, width: int, pad_id: int, side: Side) -> tuple[LongArray, LongArray]:
-        """Give the padded ids and the attention mask, int64 ``[B, width]`` each."""
+        """Return the padded ids and the attention mask, int64 ``[B, width]`` each."""
         matrices: tuple[LongArray, LongArray]
         left = side == "left"
         matrices = extension().pad_rows(
@@ -187,7 +187,7 @@ class Encoding:
         return matrices
 
     def to_type_matrix(self, width: int, pad_type_id: int, side: Side) -> LongArray:
-        """Give the padded segments, int64 ``[B, width]``."""
+        """Return the padded token type ids, int64 ``[B, width]``."""
         if pad_type_id == 0 and not self.has_types:
             return np.zeros((len(self), width), dtype=np.int64)
         return self.to_matrix(self.type_ids, width, pad_type_id, side)

@@ -1,4 +1,4 @@
-"""The C++ extension, imported when it is needed."""
+"""Imports the C++ extension at its first use."""
 
 from __future__ import annotations
 

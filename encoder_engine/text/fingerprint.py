@@ -1,4 +1,4 @@
-"""The fingerprint of a tokenizer: equal where the same texts become the same tokens."""
+"""The fingerprint of a tokenizer: equal fingerprints mean equal tokens for all texts."""
 
 from __future__ import annotations
 

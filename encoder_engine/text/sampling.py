@@ -1,4 +1,4 @@
-"""Subword regularization: random segmentations of a text instead of the best one."""
+"""Subword regularization: random segmentations of a text instead of the most probable one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class UnigramSampling:
     """Subword regularization (Kudo, 2018): random segmentations, for training.
 
     The probability of a segmentation is proportional to ``exp(alpha * score)``; the score is the
-    sum of its pieces' log probabilities. A draw depends on the seed and the text's place in its
+    sum of its pieces' log probabilities. A draw depends on the seed and the text's index in its
     batch, not on threads or truncation: use another seed for every batch.
     """
 
@@ -45,7 +45,7 @@ class UnigramSampling:
 
 
 def check_count(value: object, name: str) -> int:
-    """Check a number of segmentations."""
+    """Check that a number of segmentations is an int of a valid size."""
     number = to_integer(value, name)
     if not 1 <= number <= MOST_PATHS:
         raise InputError(f"{name} is {number}, expected at least 1 and at most {MOST_PATHS}")

@@ -4,10 +4,9 @@ How it works: a text is searched for added tokens, the parts between them are no
 into words, and each word is encoded by the model (WordPiece, Unigram or BPE in C++, other models by
 Hugging Face tokenizers). On plain text the C++ encoder does all steps in one pass, at most 1,024
 characters at a time, and looks words up in a cache, so most words are never matched against the
-vocabulary.
-With ``max_length`` and truncation on the right, text beyond the row is not read. Rows are
-truncated, put into the template and packed end to end without padding. Threads take texts of a
-batch with the GIL released; the result does not depend on their number.
+vocabulary. With ``max_length`` and truncation on the right, text beyond the row is not read. Rows
+are truncated, put into the template and packed end to end without padding. Several threads share
+the texts of a batch with the GIL released; the result does not depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -80,18 +79,17 @@ class Tokenizer(CallableTokenizer):
     ) -> Tokenizer:
         """Read a tokenizer.json, a vocab.txt, or a directory that holds either or both.
 
-        A .model of SentencePiece is read as well.
+        SentencePiece's .model files are read as well.
 
         Args:
             path: the file or directory.
-            lowercase: lower-case texts; for a vocab.txt without tokenizer_config.json, which does
-                not state it.
+            lowercase: whether to lower-case texts; needed for a vocab.txt without a
+                tokenizer_config.json, because vocab.txt does not state it.
 
         Raises:
             TokenizerFileError: the files are missing, malformed, contradict each other, or ask for
                 a feature that is not supported; the message names it.
             ChecksumError: a file differs from the SHA-256 recorded beside it.
-
         """
         tokenizer = cls(directory.load(path, lowercase=lowercase))
         tokenizer._check_template(add_special_tokens=True)
@@ -119,25 +117,24 @@ class Tokenizer(CallableTokenizer):
             texts: strings, in any iterable; or lists of words, see ``is_split_into_words``.
             pairs: as many second texts, or ``None``.
             add_special_tokens: add the template's tokens.
-            max_length: the most tokens of a row, template included; ``None``: no limit. Text that a
-                row does not need is not read.
+            max_length: the most tokens of a row, template included; ``None``: no limit. Text beyond
+                the row's last token is not read.
             truncation: the text of a pair to cut: ``"longest_first"``, ``"only_first"``,
                 ``"only_second"``; ``None`` or ``"do_not_truncate"`` cuts nothing.
             stride: tokens that a row shares with the overflow row after it.
             return_offsets: keep character offsets and word ids.
-            num_threads: threads to use; by default as many as the batch is worth, within
+            num_threads: threads to use; by default chosen by the size of the batch, within
                 ``OMP_NUM_THREADS`` and the container's CPU quota.
-            return_overflow: put cut tokens into further rows; by default only if ``stride`` is
-                above 0.
+            return_overflow: put the tokens beyond ``max_length`` into further rows; by default only
+                if ``stride`` is above 0.
             truncation_side: cut from the ``"right"`` or the ``"left"``; by default the files'.
             is_split_into_words: each text is a list or tuple of words. Each word is encoded alone,
                 ``word_ids`` are indices into the list, and offsets count from the word's start.
             sampling: draw random segmentations, for training; Unigram models only.
 
         Raises:
-            TextError: something is not a string, or holds a lone surrogate; ``.row`` names it.
+            TextError: a value is not a string, or has a lone surrogate; ``.row`` names it.
             InputError: the other arguments contradict each other.
-
         """
         self._check_template(add_special_tokens=add_special_tokens)
         texts = sequence_of_texts(texts, "texts")
@@ -215,7 +212,7 @@ class Tokenizer(CallableTokenizer):
 
         The rows are those of ``encode_batch`` on the texts. Lines of uncompressed ``.txt`` and
         ``.jsonl`` files are read from the mapped file on all threads, without Python strings; a
-        file must not become shorter meanwhile.
+        file must not be truncated while it is read.
 
         Args:
             inputs: files, directories and globs: texts as lines of ``.txt`` or rows of ``.jsonl``,
@@ -223,18 +220,17 @@ class Tokenizer(CallableTokenizer):
                 standard input.
             column: the column of the texts, by default ``text``.
             input_format: the format of all inputs, instead of their suffixes.
-            max_characters: a longer text is a bad row.
+            max_characters: the most characters of a text; a longer text is an error.
             add_special_tokens: add the template's tokens.
             max_length: the most tokens of a row, template included; ``None``: no limit.
             return_offsets: keep character offsets and word ids.
-            num_threads: threads that encode; by default as many as the texts are worth.
+            num_threads: threads that encode; by default chosen by the size of the texts.
 
         Raises:
             ReadError: a file cannot be read, or one of its rows is bad: ``RowError``, which names
                 file and line.
-            TextError: a text has a token beyond the model's table; ``.row`` counts all texts.
-            InputError: the arguments contradict each other.
-
+            TextError: a text has a token beyond the model's embedding table; ``.row`` is its index
+            among all texts. InputError: the arguments contradict each other.
         """
         # Readers of tables and archives, which a tokenizer of strings does not wait for.
         from encoder_engine.inputs.readers import open_inputs
@@ -290,12 +286,11 @@ class Tokenizer(CallableTokenizer):
     def fitted_to(self, num_rows: int) -> Tokenizer:
         """Return a tokenizer for a model whose embedding table has ``num_rows`` rows.
 
-        It refuses texts with tokens beyond the table, and names their row; a warning names these
-        tokens. Where the tokenizer has no such token, it is returned unchanged.
+        The returned tokenizer refuses texts with tokens beyond the table, and names their row; a
+        warning names these tokens. A tokenizer without such tokens is returned unchanged.
 
         Raises:
-            ConfigError: a row's template itself has such a token.
-
+            ConfigError: the template itself has such a token.
         """
         if num_rows >= self._vocab_size:
             return self
@@ -324,7 +319,7 @@ class Tokenizer(CallableTokenizer):
     def _check_rows(
         self, ids: IntArray, cu_seqlens: IntArray, samples: IntArray | None, what: str
     ) -> None:
-        """Raise :class:`TextError` for an id beyond the model's table."""
+        """Raise :class:`TextError` for a token id beyond the model's embedding table."""
         if self._num_rows is None or not len(wrong := np.flatnonzero(ids >= self._num_rows)):
             return
         row = int(np.searchsorted(cu_seqlens, wrong[0], side="right")) - 1
@@ -337,7 +332,7 @@ class Tokenizer(CallableTokenizer):
         )
 
     def _sampling(self, sampling: object) -> tuple[float, int, int]:
-        """Return a sampling's settings in the extension's form."""
+        """Return alpha, n-best and seed of a sampling, as the extension takes them."""
         if not isinstance(sampling, UnigramSampling):
             kind = type(sampling).__name__
             raise InputError(f"sampling is {kind} {sampling!r}, expected UnigramSampling or None")
@@ -374,7 +369,7 @@ class Tokenizer(CallableTokenizer):
 
     @property
     def spec(self) -> TokenizerSpec:
-        """The tokenizer's specification."""
+        """The values that the tokenizer is built from."""
         return self._spec
 
     @property
@@ -411,7 +406,7 @@ class Tokenizer(CallableTokenizer):
         return None if token is None else self.token_to_id(token)
 
     def save(self, directory: str | PathLike[str]) -> None:
-        """Write tokenizer.json and its companions, which ``transformers`` loads as well."""
+        """Write tokenizer.json and its companion files, which ``transformers`` loads as well."""
         save(self._spec, directory)
 
     def __reduce__(self) -> tuple[type[Tokenizer], tuple[TokenizerSpec, int | None]]:
@@ -424,7 +419,7 @@ class Tokenizer(CallableTokenizer):
 def _encode_rows(
     groups: Iterable[_native.TextRows], encode: Callable[..., Encoding]
 ) -> Iterator[Encoding]:
-    """Encode groups of rows; an error's row is counted from the start of the first group."""
+    """Encode groups of texts; the row of an error counts from the start of the first group."""
     num_rows = 0
     for rows in groups:
         try:
@@ -439,7 +434,7 @@ def _encode_rows(
 
 
 def _strategy(truncation: str | None, *, paired: bool) -> int:
-    """Return the number of a truncation strategy. Raises :class:`InputError` for unknown names."""
+    """Return the index of a truncation strategy. Raises :class:`InputError` for unknown names."""
     name = "do_not_truncate" if truncation is None else truncation
     if not isinstance(name, str) or name not in STRATEGIES:
         known = ", ".join(repr(known) for known in STRATEGIES)
@@ -450,7 +445,7 @@ def _strategy(truncation: str | None, *, paired: bool) -> int:
 
 
 def _check_room(limit: int, num_special: int, stride: int, overflow: bool) -> None:
-    """Raise :class:`InputError` where a row has no room for its template, or for its stride."""
+    """Raise :class:`InputError` if ``limit`` has no room for the special tokens and the stride."""
     if limit < num_special:
         raise InputError(
             f"max_length is {limit}, but the template alone takes {num_special} tokens"

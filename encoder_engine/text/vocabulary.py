@@ -1,6 +1,6 @@
 """Vocabularies in the extension's memory, without a Python object for each piece.
 
-The classes replace the dict and the tuples of a specification; they compare equal to these and
+The classes stand in for the dict and the tuples of a specification: they compare equal to these and
 pickle as these.
 """
 
@@ -24,11 +24,10 @@ MAX_NUMBER = 2**31 - 1
 
 
 class NativeVocabulary(Mapping[str, int]):
-    """Tokens and their ids in ascending order; a token that occurs twice has its last id.
+    """A mapping of tokens to ids, in ascending order of ids; a repeated token has its last id.
 
     Attributes:
         native: the tokens in the extension, from which models are built.
-
     """
 
     def __init__(self, native: _native.Vocabulary) -> None:
@@ -36,7 +35,7 @@ class NativeVocabulary(Mapping[str, int]):
 
     @property
     def largest_id(self) -> int:
-        """The last id; -1 for an empty vocabulary."""
+        """The largest id; -1 for an empty vocabulary."""
         ids = self.native.ids()
         return int(ids[-1]) if len(ids) else -1
 
@@ -57,11 +56,11 @@ class NativeVocabulary(Mapping[str, int]):
         return iter(self._as_dict())
 
     def items(self) -> ItemsView[str, int]:
-        """Give tokens and ids, all of them read at once."""
+        """Return tokens and ids, reading all of them from the extension at once."""
         return self._as_dict().items()
 
     def values(self) -> ValuesView[int]:
-        """Give the ids, all of them read at once."""
+        """Return the ids, reading all of them from the extension at once."""
         return self._as_dict().values()
 
     def _as_dict(self) -> dict[str, int]:
@@ -79,7 +78,7 @@ class _NativeSequence(Sequence[T], Generic[T]):
 
     @abstractmethod
     def _at(self, place: int) -> T:
-        """Give one value."""
+        """Return the value at an index."""
 
     @overload
     def __getitem__(self, index: int) -> T: ...
@@ -102,11 +101,10 @@ class _NativeSequence(Sequence[T], Generic[T]):
 
 
 class NativePieces(_NativeSequence[str]):
-    """Pieces by their ids, which count from 0.
+    """The pieces of a vocabulary; a piece's index is its id.
 
     Attributes:
-        vocab: the same pieces, to be looked up.
-
+        vocab: a mapping from the same pieces to their ids.
     """
 
     def __init__(self, vocab: NativeVocabulary) -> None:
@@ -123,11 +121,10 @@ class NativePieces(_NativeSequence[str]):
 
 
 class NativeMerges(_NativeSequence[tuple[str, str]]):
-    """Merges, best first; all of them are read at once.
+    """BPE merges, highest priority first; the first access reads all of them.
 
     Attributes:
         native: the merges in the extension, from which models are built; a model keeps them.
-
     """
 
     def __init__(self, native: _native.Merges) -> None:
@@ -144,11 +141,10 @@ class NativeMerges(_NativeSequence[tuple[str, str]]):
 
 
 class NativeScores(_NativeSequence[float]):
-    """Scores by the pieces' ids.
+    """The scores of pieces, by piece id.
 
     Attributes:
-        array: float64.
-
+        array: the scores, float64.
     """
 
     def __init__(self, array: npt.NDArray[np.float64]) -> None:

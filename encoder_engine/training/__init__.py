@@ -1,4 +1,4 @@
-"""Pretraining: trains an encoder by a recipe, exactly resumable, on one process or many."""
+"""Pretraining of encoders by recipes, exactly resumable, on one process or many."""
 
 from encoder_engine.dependencies import require_torch
 

@@ -19,7 +19,7 @@ __all__ = ["NativeAdamW", "gradient_norm", "takes_natively"]
 
 
 def takes_natively(tensors: Iterable[Tensor]) -> bool:
-    """Return whether the C++ extension can step these tensors: float32, contiguous, on a CPU."""
+    """Return whether the C++ extension can update these tensors: float32, contiguous, on a CPU."""
     if cpu.refuse_trained(CallFacts(requires_grad=True)) is not None:
         return False
     return all(
@@ -33,7 +33,7 @@ def takes_natively(tensors: Iterable[Tensor]) -> bool:
 
 
 def gradient_norm(gradients: list[Tensor]) -> float:
-    """Return the norm of all gradients together; :func:`takes_natively` must accept them."""
+    """Return the Euclidean norm of all gradients together; see :func:`takes_natively`."""
     from encoder_engine.ops.native import adamw
 
     return adamw.gradient_norm(gradients)

@@ -18,7 +18,7 @@ __all__ = ["Average", "swapped"]
 
 @contextmanager
 def swapped(weights: Mapping[str, Tensor], model: nn.Module) -> Iterator[None]:
-    """Return a context in which a model and ``weights`` have exchanged their values."""
+    """Exchange the values of a model's weights and ``weights`` within this context."""
     _swap(weights, model)
     try:
         yield
@@ -36,7 +36,7 @@ def _swap(weights: Mapping[str, Tensor], model: nn.Module) -> None:
 
 
 class Average:
-    """``average = decay * average + (1 - decay) * weight`` after every step, from the first on."""
+    """Updates the EMA ``average = decay * average + (1 - decay) * weight`` after each step."""
 
     def __init__(self, model: nn.Module, decay: float) -> None:
         self._decay = decay
@@ -49,9 +49,9 @@ class Average:
             self._average[name].lerp_(parameter, 1.0 - self._decay)
 
     def in_place_of(self, model: nn.Module) -> AbstractContextManager[None]:
-        """Return a context in which the model computes with the averaged weights."""
+        """Give the model the averaged weights within this context."""
         return swapped(self._average, model)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return the averaged weights by the names of the checkpoint."""
+        """Return the averaged weights by their names in the run's checkpoints."""
         return {f"average.{name}": average for name, average in self._average.items()}

@@ -42,9 +42,9 @@ class SelectionRecipe:
 
 
 class Best:
-    """Keeps the weights of the best evaluation, of equal ones the first; NaN is never the best.
+    """Keeps the weights of the best evaluation; of equal scores the first; NaN is never the best.
 
-    The state is part of a run's checkpoints, so a resumed run selects as an uninterrupted one. Only
+    The state is part of a run's checkpoints, so a resumed run selects the same weights. Only
     weights that are trained are kept.
     """
 
@@ -55,7 +55,7 @@ class Best:
 
     @property
     def stops(self) -> bool:
-        """Return whether training should stop, because patience is used up."""
+        """Return whether patience is used up, so that training should stop."""
         return self._recipe.patience is not None and self.waited >= self._recipe.patience
 
     @torch.no_grad()
@@ -79,15 +79,15 @@ class Best:
             self._weights[name].copy_(parameter)
 
     def in_place_of(self, model: nn.Module) -> AbstractContextManager[None]:
-        """Return a context in which the model has the best weights."""
+        """Give the model the best weights within this context."""
         return swapped(self._weights, model)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return the best weights by the names of the checkpoint."""
+        """Return the best weights by their names in the run's checkpoints."""
         return {f"best.{name}": weight for name, weight in self._weights.items()}
 
     def values(self) -> dict[str, Any]:
-        """Return the best step, its score, and the evaluations since, as JSON values."""
+        """Return the best step, its score, and the number of evaluations since, as JSON values."""
         return {
             "step": self.step,
             "score": None if math.isnan(self.score) else self.score,

@@ -1,4 +1,4 @@
-"""Checkpoints of a run: written whole or not at all, verified when read, for any number of ranks.
+"""Checkpoints of a run: written atomically, verified when read, loadable by any number of ranks.
 
 A checkpoint is a folder ``step-00001000`` written by torch.distributed.checkpoint, with
 ``state.json`` and ``SHA256SUMS`` in it. It is written as ``_step-00001000.partial`` and renamed
@@ -69,7 +69,7 @@ class Checkpoints:
         return sorted(int(name[1]) for name in names if name)
 
     def save(self, step: int, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
-        """Write a checkpoint; every rank writes its shards. Called on all ranks.
+        """Write a checkpoint; every rank calls this method and writes its shards.
 
         Raises :class:`OutputError` if writing fails.
         """
@@ -135,7 +135,7 @@ class Checkpoints:
         return None
 
     def load(self, step: int, tensors: dict[str, Tensor]) -> None:
-        """Fill tensors from a checkpoint; reshards one saved by a different number of ranks.
+        """Fill tensors from a checkpoint; a checkpoint of a different number of ranks is resharded.
 
         Raises :class:`CheckpointError` if names or shapes differ.
         """
@@ -146,7 +146,7 @@ class Checkpoints:
 
 @contextmanager
 def _translated(kind: type[EncoderEngineError], message: str) -> Iterator[None]:
-    """Raise torch's CheckpointException, a BaseException, as an error of this package."""
+    """Convert torch's CheckpointException, a BaseException, to an exception of this package."""
     try:
         with warnings.catch_warnings():
             # torch warns of no_dist, which is intended.

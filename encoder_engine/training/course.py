@@ -1,4 +1,4 @@
-"""The interface between the training loop and what it trains: pretraining, or fine-tuning."""
+"""The interface between the training loop and what it trains: pretraining or fine-tuning."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ class StepBatches(NamedTuple):
 
     Every process gets the same number, because DDP and FSDP run in step; a process with fewer
     repeats the step's first one. Only the first ``num_counted`` add to the loss.
-    ``next_position``: where the next step's batches begin, over all processes.
+    ``next_position``: the position in the data at which the next step's batches begin, over all
+    processes.
     """
 
     inputs: list[Inputs]
@@ -41,7 +42,7 @@ class StepBatches(NamedTuple):
 
 
 class Stream(Protocol):
-    """The micro-batches of one process, step after step."""
+    """Yields the micro-batches of one process, step after step."""
 
     def steps(
         self, start: int, stop: int, position: Position, count: Callable[[int], int]
@@ -50,7 +51,7 @@ class Stream(Protocol):
 
 
 class Course(ABC):
-    """What the training loop trains: a model, with its data, evaluation and records of the run.
+    """The part of training that the loop does not know: model, data, evaluation, records of a run.
 
     The loop handles steps, gradients, processes, logs and checkpoints. It calls the methods of the
     course for the rest, in the order below.
@@ -80,10 +81,10 @@ class Course(ABC):
     @property
     @abstractmethod
     def max_length(self) -> int:
-        """The most tokens of a sequence, special ones included; FLOPs are counted for it."""
+        """The most tokens of a sequence, special tokens included, for which FLOPs are counted."""
 
     def settle_precision(self, precision: Precision, residual: Residual | None) -> None:
-        """Set the precision of products and of the residual stream, which the recipe records."""
+        """Record the precision of matrix products and of the residual stream in the recipe."""
         run = replace(self.recipe.run, precision=precision, residual=residual)
         self.recipe = replace(self.recipe, run=run)
 
@@ -97,7 +98,7 @@ class Course(ABC):
 
     @abstractmethod
     def build_model(self) -> TrainingModel:
-        """Make the model with the weights that training starts from; the same every time."""
+        """Make the model with the weights that training starts from; the same at every call."""
 
     @abstractmethod
     def batch_stream(self, world: World) -> Stream:
@@ -107,7 +108,7 @@ class Course(ABC):
     def evaluation(
         self, names: Sequence[str], world: World
     ) -> Callable[[nn.Module], dict[str, float]] | None:
-        """Return the evaluation of the model, or None; ``names``: of the model's losses."""
+        """Return the function that evaluates the model, or None; ``names``: the model's losses."""
 
     def best(self, model: TrainingModel) -> Best | None:
         """Return the selection of the best weights; None: the last weights are exported."""
@@ -116,7 +117,7 @@ class Course(ABC):
 
     @abstractmethod
     def begin(self, directory: Path) -> None:
-        """Write the records of a run into a folder that holds no checkpoint yet."""
+        """Write the records of a new run into its folder, which has no checkpoint yet."""
 
     @abstractmethod
     def compare(self, directory: Path) -> None:

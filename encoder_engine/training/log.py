@@ -1,4 +1,4 @@
-"""Writes the two logs of a run: computed values, which a resumed run continues, and speeds."""
+"""Writes the two logs of a run: computed values, which resumption reproduces, and speeds."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LOG, SPEED = "log.jsonl", "speed.jsonl"
 class Log:
     """Appends lines of JSON to the two logs of a run.
 
-    ``log.jsonl`` holds values that are a function of the recipe: step, tokens, learning rate
+    ``log.jsonl`` has values that depend only on the recipe: step, tokens, learning rate
     (``rate``), losses, norm of the gradient. A resumed run cuts it back to ``num_bytes``, its
     length at the checkpoint, and appends the same bytes. ``speed.jsonl`` holds times.
 
@@ -51,7 +51,7 @@ class Log:
             self._file.flush()
 
     def add_speed(self, record: Mapping[str, Any]) -> None:
-        """Append a record of times."""
+        """Append a record of times and speeds."""
         with writing(self._speed_path):
             self._speed.write((json.dumps(record) + "\n").encode())
             self._speed.flush()
@@ -78,10 +78,10 @@ class Tracker(Protocol):
     """A receiver of log records, such as TensorBoard."""
 
     def add(self, record: Mapping[str, Any]) -> None:
-        """Record a step."""
+        """Record the values of a logged step."""
 
     def close(self) -> None:
-        """Close the receiver: no record follows."""
+        """Close the receiver; no record follows."""
 
 
 class _TensorBoard:

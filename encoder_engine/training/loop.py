@@ -88,7 +88,7 @@ LEAST_SCALE = 2.0**-14
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """A logged step of a run, as callbacks get it.
+    """A logged step of a run, as callbacks receive it.
 
     ``record``: the step's line of ``log.jsonl``; ``speed``: its line of ``speed.jsonl``.
     """
@@ -101,7 +101,7 @@ class Progress:
 
 @dataclass
 class _State:
-    """The state of a run apart from weights and optimizer state."""
+    """The state of a run besides weights and optimizer state: step, position, log length."""
 
     step: int = 0
     tokens: int = 0
@@ -229,7 +229,7 @@ class Loop:
         return scores
 
     def _open_logs(self, state: _State, opened: ExitStack) -> tuple[Log | None, list[Tracker]]:
-        """Open the log and the trackers, on rank 0 alone."""
+        """Open the log and the trackers, on rank 0 only."""
         log = None
         trackers: list[Tracker] = []
         with self.world.awaiting_first():
@@ -335,7 +335,7 @@ class Loop:
         return [*sums, whole]
 
     def _take_unread(self, totals: Tensor, halt: Halt) -> Tensor:
-        """Clip the gradient and step without waiting for the device; return totals and norm."""
+        """Clip the gradient and step without waiting for the device; return losses and norm."""
         norm = torch.as_tensor(self._clip_gradient(), device=totals.device).to(totals.dtype)
         numbers = torch.cat([totals, norm.reshape(1)])
         halt.see(numbers)
@@ -343,7 +343,7 @@ class Loop:
         return numbers
 
     def _clip_gradient(self) -> Tensor | float:
-        """Clip the gradient to ``clip_norm``; return its norm before that."""
+        """Clip the gradient to ``clip_norm``; return the norm before clipping."""
         for optimizer in self.optimizers:
             self.scaler.unscale_(optimizer)
         most = self.course.optimizer.clip_norm
@@ -352,7 +352,7 @@ class Loop:
         return clip_gradient(self.model.parameters(), most, self.optimizers)
 
     def _update(self, *, finite: bool) -> None:
-        """Step and clear the gradients; if they overflowed float16, the step is skipped."""
+        """Step and clear the gradients; if they overflowed in float16, skip the step."""
         for optimizer in self.optimizers:
             if finite:
                 self.scaler.step(optimizer)
@@ -378,7 +378,7 @@ class Loop:
                     self.model.reshard()  # type: ignore[operator]
 
     def _averaged(self) -> AbstractContextManager[None]:
-        """Return a context in which the model has its averaged weights, if there are any."""
+        """Give the model its averaged weights within this context, if there are any."""
         return nullcontext() if self.average is None else self.average.in_place_of(self.model)
 
     @property
@@ -417,7 +417,7 @@ class Loop:
         )
 
     def _finish(self) -> None:
-        """Write ``model/``, of the best weights if there are any, and ``curves.svg``."""
+        """Write ``model/``, with the best weights if these were selected, and ``curves.svg``."""
         best = self.best if self.best is not None and self.best.step else None
         with self._averaged() if best is None else best.in_place_of(self.model):
             self.course.finish(self._computed)
@@ -428,7 +428,7 @@ class Loop:
                 write_atomically(self.directory / "curves.svg", drawn.encode())
 
     def export(self, directory: Path) -> None:
-        """Write the model by the course's ``save_model``; called on all ranks."""
+        """Write the model by the course's ``save_model``; every rank must call this."""
         model = self.model
         if self.course.run.sharding == "full" and self.world.size > 1:
             from torch.distributed.checkpoint.state_dict import (

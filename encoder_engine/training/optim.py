@@ -42,7 +42,7 @@ Groups = list[dict[str, Any]]
 
 
 class _ScaledAdamW(torch.optim.Optimizer, ABC):
-    """AdamW with a factor on the step of each tensor."""
+    """The base of AdamW variants that multiply each tensor's step by one factor."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class _ScaledAdamW(torch.optim.Optimizer, ABC):
         return loss
 
     def _step_all(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
-        """Take the step of a group's parameters, each operation over all of them at once."""
+        """Take the step of a parameter group, each operation on all its tensors at once."""
         gradients = [p.grad for p in parameters if p.grad is not None]
         states = [self._state_of(parameter) for parameter in parameters]
         for state in states:
@@ -103,7 +103,7 @@ class _ScaledAdamW(torch.optim.Optimizer, ABC):
     def _surprises(
         self, gradients: list[Tensor], squares: list[Tensor], epsilon: float
     ) -> list[Tensor]:
-        """Return a number of each tensor that :meth:`_rates` needs; none by default.
+        """Return one number per tensor that :meth:`_rates` needs; by default an empty list.
 
         ``squares``: the second moments after bias correction.
         """
@@ -118,11 +118,11 @@ class _ScaledAdamW(torch.optim.Optimizer, ABC):
         updates: list[Tensor],
         surprises: list[Tensor],
     ) -> Sequence[Tensor | float]:
-        """Return each tensor's learning rate, a scalar; ``updates`` include weight decay."""
+        """Return each tensor's learning rate, a scalar; ``updates``: AdamW's steps with decay."""
 
 
 class Lamb(_ScaledAdamW):
-    """LAMB: a tensor's step, decay included, has the norm of its weights times the learning rate.
+    """LAMB: scales a tensor's step, decay included, to the norm of its weights.
 
     Vectors (biases and norms) take AdamW's step, as in the authors' code.
     """
@@ -172,7 +172,7 @@ def make_optimizers(
 ) -> list[torch.optim.Optimizer]:
     """Make the optimizers of a model: one, or Muon and AdamW where both have parameters.
 
-    ``rate_factors``: factors on the learning rate, by parameter name; the others have 1.
+    ``rate_factors``: factors on the learning rate, by parameter name; 1 for other parameters.
     """
     factors = rate_factors or {}
     named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
@@ -228,10 +228,10 @@ def clip_gradient(
     most: float | None,
     optimizers: Sequence[torch.optim.Optimizer] = (),
 ) -> float:
-    """Scale gradients to a norm of ``most``; return their norm before that.
+    """Clip gradients to a norm of ``most``; return their norm before clipping.
 
-    Gradients with a smaller norm are left as they are, without a pass over them. Where all
-    ``optimizers`` can, they scale the gradients themselves, in the pass of their next step.
+    Gradients with a smaller norm are left unchanged, without a pass over them. If all
+    ``optimizers`` support it, they scale the gradients themselves in the pass of their next step.
     """
     trained = [p for p in parameters if p.grad is not None]
     gradients = [p.grad for p in trained if p.grad is not None]
@@ -253,7 +253,7 @@ def clip_gradient(
 
 
 def clip_unread(parameters: Iterable[nn.Parameter], most: float | None) -> Tensor:
-    """Scale gradients as :func:`clip_gradient` does; return their norm as a tensor, unread."""
+    """Clip gradients as :func:`clip_gradient` does; return the norm as a tensor, unread."""
     trained = [p for p in parameters if p.grad is not None]
     norm = nn.utils.get_total_norm([p.grad for p in trained if p.grad is not None])
     if most is not None:
@@ -262,11 +262,11 @@ def clip_unread(parameters: Iterable[nn.Parameter], most: float | None) -> Tenso
 
 
 def clear_tiny_moments(optimizers: Iterable[torch.optim.Optimizer]) -> None:
-    """Set first and second moments below ``TINY`` to zero where they are on a CPU.
+    """Set first and second moments below ``TINY`` on a CPU to zero.
 
-    The rows of a token table whose tokens come no more have such moments. Called every
-    ``CLEAR_EVERY`` steps, it keeps AdamW from denormal numbers, which a CPU computes with ten times
-    as slowly.
+    Rows of a token table have such moments if their tokens do not occur for long. A call every
+    ``CLEAR_EVERY`` steps keeps AdamW from denormal numbers, with which a CPU computes ten times as
+    slowly.
     """
     for optimizer in optimizers:
         for state in optimizer.state.values():
@@ -278,7 +278,7 @@ def clear_tiny_moments(optimizers: Iterable[torch.optim.Optimizer]) -> None:
 
 
 def set_learning_rate(optimizers: Iterable[torch.optim.Optimizer], learning_rate: float) -> None:
-    """Set the learning rate of all parameter groups, times the group's factor."""
+    """Set the learning rate of all parameter groups, multiplied by each group's factor."""
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             value = learning_rate * group.get("factor", 1.0)

@@ -1,4 +1,4 @@
-"""Chooses the precision of a run whose recipe names none."""
+"""Chooses the precision of a run whose recipe leaves it open."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def choose_precision(
 ) -> tuple[Precision, Residual | None]:
     """Return the precision of matrix products, and for bfloat16 that of the residual stream.
 
-    What the recipe does not name is taken from the run that the folder records, so that a run
-    resumed on another device goes on as it began. A new run multiplies in bfloat16 on a GPU that
-    has it, and on a CPU with AMX or AMD's AVX-512 BF16, and in float32 otherwise; the stream is in
-    bfloat16 on a GPU alone. All ranks get the choice of rank 0. Raises
+    Values that the recipe leaves open are those of the run recorded in the folder, so that a run
+    resumed on another device continues in the same precision. A new run multiplies in bfloat16 on a
+    GPU that has it, and on a CPU with AMX or AMD's AVX-512 BF16, and in float32 otherwise; the
+    stream is in bfloat16 on a GPU alone. All ranks get the choice of rank 0. Raises
     :class:`ResumeError` where the recorded recipe cannot be read.
     """
     chosen: tuple[Precision, Residual | None] | None = None

@@ -55,8 +55,9 @@ class ModelRecipe:
 
     ``config``: the values of a config.json, without ``vocab_size`` and ``pad_token_id``, which the
     corpus sets.
-    ``checkpoint``: a directory or hub id to continue training from. The corpus' tokens must begin
-    with the checkpoint's; a further token is cut into these, and gets the mean of their embeddings.
+    ``checkpoint``: a directory or hub id to continue training from. The corpus' vocabulary must
+    begin with the checkpoint's; a further token is tokenized into these, and gets the mean of their
+    embeddings.
     """
 
     config: Mapping[str, Any] = field(default_factory=dict)
@@ -98,22 +99,22 @@ class DataRecipe:
 
 @dataclass(frozen=True, kw_only=True)
 class ObjectivesRecipe:
-    """The training objectives: masked language modelling, and what is added to it.
+    """The training objectives: masked language modelling, and further objectives.
 
     NSP or SOP is added where ``data.form`` has pairs.
 
     ``mask_probability``: the share of tokens to predict.
     ``unit``: the unit of masking: tokens, whole words, spans, or the salient spans that
-    ``prepare --salient`` marked, and other spans where they do not suffice.
+    ``prepare --salient`` marked, and other spans where these do not suffice.
     ``mask_share``, ``random_share``: the shares of the tokens to predict that are replaced by
     [MASK] and by random tokens.
     ``random_tokens``: random tokens are drawn uniformly, or by their frequency in the corpus.
-    ``label_smoothing``: for masked language modelling alone; refused with the options below.
+    ``label_smoothing``: only for masked language modelling; refused with the options below.
     ``span_boundary``: adds the span boundary objective (SpanBERT); needs ``unit="span"``.
-    ``decoder_mask_probability``: adds RetroMAE's decoder, whose rows do not see this share of the
-    tokens; its loss is weighted by ``decoder_weight``.
-    ``generator``: differences of ELECTRA's generator to the model's config; the losses are weighted
-    by ``generator_weight`` and ``detection_weight``.
+    ``decoder_mask_probability``: adds RetroMAE's decoder, whose rows cannot attend to this share of
+    the tokens; its loss is weighted by ``decoder_weight``.
+    ``generator``: the keys of the model's config that differ in ELECTRA's generator; the losses are
+    weighted by ``generator_weight`` and ``detection_weight``.
     ``teacher``: a checkpoint to distil from (DistilBERT), with logits at ``temperature``; the
     losses are weighted by ``soft_weight``, ``hard_weight`` and ``cosine_weight``.
     """
@@ -182,13 +183,13 @@ class OptimizerRecipe:
 class ScheduleRecipe:
     """The schedule of the learning rate: linear warm-up, then decay.
 
-    ``name``: the form of the decay; ``"stable"``: constant, then ``1 - sqrt`` over the last steps
+    ``name``: the shape of the decay; ``"stable"``: constant, then ``1 - sqrt`` over the last steps
     (warm-up, stable, decay).
     ``warmup``: the share of all steps over which the learning rate rises.
     ``decay``: the share of all steps over which ``"stable"`` decays.
     ``final``: the learning rate at the end, as a share of the peak.
-    ``from_zero``: the first step has learning rate 0, and the warm-up a whole number of steps, as
-    in transformers; otherwise every step changes the weights.
+    ``from_zero``: start at learning rate 0 and round the warm-up to whole steps, as in
+    transformers; otherwise the first step already changes the weights.
     """
 
     name: Literal["linear", "cosine", "stable", "constant"] = "linear"
@@ -251,8 +252,8 @@ class RunRecipe:
     ``deterministic``: only operations with bit-reproducible results.
     ``compile``: compile the encoders by torch.compile.
     ``peak_tflops``: peak TFLOP/s of each process' device in that precision; MFU is logged with it.
-    ``graphs``: compute micro-batches of up to 32,768 tokens, and the update, by CUDA graphs; where
-    that cannot be, a log record says why.
+    ``graphs``: compute micro-batches of up to 32,768 tokens, and the update, by CUDA graphs; if
+    graphs are impossible, a log record says why.
     ``recompute``: activation checkpointing: blocks store their input and recompute the rest.
     ``ema``: the decay of an exponential moving average of the weights, which is evaluated and
     exported; None: no average.

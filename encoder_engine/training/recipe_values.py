@@ -1,4 +1,4 @@
-"""Reads the values of recipes: YAML and JSON files, Python functions, and single settings."""
+"""Reads recipes' values from YAML and JSON files, Python functions, and ``key=value`` settings."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def set_values(values: dict[str, Any], settings: Sequence[str]) -> dict[str, Any
 
 
 def call_function(path: Path, name: str) -> Any:
-    """Return what a function of a Python file returns. Raises :class:`ConfigError`."""
+    """Call a function of a Python file, and return its result. Raises :class:`ConfigError`."""
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None or not path.is_file():
         raise ConfigError(f"{path} is no Python file")
@@ -54,7 +54,7 @@ def call_function(path: Path, name: str) -> Any:
 
 @contextmanager
 def _blaming(path: Path) -> Iterator[None]:
-    """Raise an error of the user's file as a ConfigError that names its line."""
+    """Convert an exception in the user's file to a ConfigError that names its line."""
     try:
         yield
     except EncoderEngineError:
@@ -68,7 +68,7 @@ def _blaming(path: Path) -> Iterator[None]:
 
 
 def read_values(path: Path) -> dict[str, Any]:
-    """Read a YAML or JSON file of sections. Raises :class:`ConfigError`."""
+    """Read a YAML or JSON file with a mapping per section. Raises :class:`ConfigError`."""
     values = _parsed(read_text(path, ConfigError), str(path))
     if not isinstance(values, dict):
         raise ConfigError(f"{path} must be a mapping of sections to values, got {values!r:.60}")
@@ -92,14 +92,14 @@ def _yaml() -> Any:
 
 
 class RecipeValue(JsonValue):
-    """A value of a recipe, which YAML may have read as another type."""
+    """A value of a recipe; accepts numbers that YAML parsed as strings."""
 
     def object(self) -> dict[str, Any]:
         """Read a mapping."""
         return dict(self.value) if isinstance(self.value, Mapping) else super().object()
 
     def number(self, *arguments: Any, **limits: Any) -> float:
-        """Read a number; YAML reads 1e-4 as text, only 1.0e-4 is a number to it."""
+        """Read a number; also a string such as "1e-4", which YAML does not parse as a number."""
         if isinstance(self.value, str):
             with suppress(ValueError):
                 return self.at(float(self.value), "").number(*arguments, **limits)

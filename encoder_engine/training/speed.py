@@ -1,4 +1,4 @@
-"""Measures the speed of training between logged steps, and counts the operations of a token."""
+"""Measures the speed of training between logged steps, and counts the FLOPs of a token."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ __all__ = ["SpeedMeter", "flops_per_token"]
 class SpeedMeter:
     """The time since the last logged step, and the tokens of the steps since then.
 
-    utilisation: the share of the device's peak FLOP/s that a token per second takes; None: the
-    utilisation is not logged.
+    utilisation: the share of the device's peak FLOP/s used at one token per second; None: do not
+    log the utilisation.
     """
 
     def __init__(self, tokens: int, *, utilisation: float | None) -> None:
@@ -26,18 +26,18 @@ class SpeedMeter:
         self.restart(tokens)
 
     def restart(self, tokens: int) -> None:
-        """Begin again at the run's number of tokens; work since the last reading is not counted."""
+        """Start at a total number of tokens; earlier work is not counted."""
         self._began, self._waited, self._since = time.perf_counter(), 0.0, tokens
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Return a context whose time is spent waiting for data."""
+        """Count the time in this context as waiting for data."""
         requested = time.perf_counter()
         yield
         self._waited += time.perf_counter() - requested
 
     def read(self, tokens: int) -> dict[str, float]:
-        """Return the line of ``speed.jsonl`` at the end of a step; tokens: of the run so far."""
+        """Return the line of ``speed.jsonl`` after a step; ``tokens``: the run's total so far."""
         seconds = max(time.perf_counter() - self._began, 1e-9)
         speed = {
             "seconds": seconds,

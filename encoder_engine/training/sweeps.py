@@ -34,8 +34,8 @@ class SweepCell:
 
     ``settings``: values by key, such as ``{"run.steps": "100"}``.
     ``scores``: means over the seeds; ``intervals``: their t intervals, empty for a single seed.
-    ``diverged``: the message of the first run whose loss was not finite, if any: then there are no
-    scores.
+    ``diverged``: the message of the first run whose loss was not finite, if any: then ``scores`` is
+    empty.
     """
 
     settings: dict[str, str]
@@ -72,13 +72,12 @@ def run_sweep(
 ) -> list[SweepCell]:
     """Run every combination with every seed, and write ``sweep.json``.
 
-    ``read``: takes settings ``key=value`` and returns their recipe. All recipes are read before the
+    ``read``: a function from settings ``key=value`` to a recipe. All recipes are read before the
     first run, so that a wrong value of the last combination does not end a sweep after hours.
-    ``run``: takes a recipe, the number of the seed from 0, and the run's folder; returns the run's
-    scores. A combination of which a run diverges has no scores, and the others are run all the
-    same.
-    Raises :class:`ConfigError` if two combinations would get the same folder name, or one a name
-    that is too long for a file system, and what ``read`` raises.
+    ``run``: a function from a recipe, the seed's index and the run's folder to the run's scores. If
+    a run of a combination diverges, the combination has no scores; the others are still run. Raises
+    :class:`ConfigError` if two combinations would get the same folder name, or one a name that is
+    too long for a file system, and what ``read`` raises.
     """
     names = [_folder_name(settings) for settings in combinations]
     if len(set(names)) < len(names):
@@ -159,7 +158,7 @@ def sweep_table(cells: Sequence[SweepCell], digits: int = 3) -> list[list[str]]:
 
 
 def _split(listed: str) -> list[str]:
-    """Split a text at the commas outside of brackets and braces."""
+    """Split a string at the commas outside of brackets and braces."""
     parts, depth = [""], 0
     for character in listed:
         depth += (character in "[{") - (character in "]}")

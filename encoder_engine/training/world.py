@@ -32,7 +32,7 @@ SETTLING_SECONDS = 1.0
 
 @dataclass(frozen=True, kw_only=True)
 class World:
-    """Rank ``rank`` of ``size`` processes that torchrun started; without it rank 0 of 1."""
+    """The rank, size and device of one process; rank 0 of 1 if torchrun did not start it."""
 
     rank: int = 0
     size: int = 1
@@ -42,7 +42,7 @@ class World:
     def join(cls, device: str = "auto") -> World:
         """Read rank and size from torchrun's environment, and join the process group.
 
-        Raises :class:`ConfigError` for a device that torch does not know or that is not there.
+        Raises :class:`ConfigError` for a device that torch does not know or the machine lacks.
         """
         size, local = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("LOCAL_RANK", "0"))
         cuda = torch.cuda.is_available() if device == "auto" else device.startswith("cuda")

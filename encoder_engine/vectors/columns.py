@@ -78,12 +78,12 @@ class PredictedRows:
     types: Mapping[str, str | Mapping[str, str]]
 
     def __len__(self) -> int:
-        """Count the rows."""
+        """Return the number of rows."""
         return len(next(iter(self.columns.values())))
 
 
 def kind_of_columns(names: Sequence[str]) -> Kind:
-    """Return the kind of results whose columns a table has. Raises :class:`ReadError`."""
+    """Return the kind of results that a table's columns hold. Raises :class:`ReadError`."""
     for kind, columns in COLUMNS.items():
         if set(columns) <= set(names):
             return kind
@@ -94,7 +94,7 @@ def kind_of_columns(names: Sequence[str]) -> Kind:
 
 
 def columns_of(pyarrow: Any, rows: Any, kind: Kind) -> dict[str, Any]:
-    """Return results as columns of pyarrow, by name; nothing is copied but offsets."""
+    """Return results as pyarrow columns by name; only offsets are copied."""
     if kind == "sparse":
         offsets = pyarrow.array(_offsets(rows.indptr))
         return {
@@ -119,18 +119,18 @@ def columns_of(pyarrow: Any, rows: Any, kind: Kind) -> dict[str, Any]:
 
 
 def metadata_of(rows: Any, kind: Kind) -> dict[str, str]:
-    """Return what a table states beside its columns: the vocabulary of sparse vectors."""
+    """Return the metadata to store with a table: the vocabulary size of sparse vectors."""
     return {_DIMENSION: str(rows.dimension)} if kind == "sparse" else {}
 
 
 def stated_ids(metadata: Mapping[bytes, bytes] | None) -> str | None:
-    """Return the id column that a table states; empty: it has no ids; None: it states nothing."""
+    """Return the id column that a table's metadata names; "": no ids; None: no metadata."""
     stated = (metadata or {}).get(ID_COLUMN.encode())
     return None if stated is None else stated.decode()
 
 
 def stated_dimension(metadata: Mapping[bytes, bytes] | None) -> int | None:
-    """Return the vocabulary size that a table of sparse vectors states; None: it states none."""
+    """Return the vocabulary size in the metadata of a table of sparse vectors, or None."""
     stated = (metadata or {}).get(_DIMENSION.encode())
     return None if stated is None else int(stated)
 
@@ -145,7 +145,7 @@ def _type(pyarrow: Any, name: str | Mapping[str, str]) -> Any:
 
 
 def _offsets(starts: Any) -> Any:
-    """Return the first element of each row as int32, which a window of 4,096 rows never exceeds."""
+    """Return the index of each row's first element as int32, enough for a window's 4,096 rows."""
     assert int(starts[-1]) < 2**31
     return starts.astype(np.int32)
 
@@ -156,7 +156,7 @@ def _fixed_lists(pyarrow: Any, rows: Any) -> Any:
 
 
 def rows_of_columns(batch: Any, kind: Kind, dimension: int | None = None) -> Any:
-    """Return the results in a batch of pyarrow; see the head of this file.
+    """Return the results in a pyarrow record batch; for their types see the module's docstring.
 
     ``dimension``: the vocabulary size of sparse vectors; None: the largest index plus one. Raises
     :class:`ReadError` for columns of other types and for nulls.
@@ -199,7 +199,7 @@ def _is_fixed(column: Any) -> bool:
 
 
 def _lists(column: Any, name: str) -> tuple[Any, Any]:
-    """Return the values of a column of lists, and where each row begins: int64 [n + 1]."""
+    """Return the values of a column of lists, and each row's first index, int64 [n + 1]."""
     import pyarrow
 
     types = pyarrow.types
@@ -223,7 +223,7 @@ def _numbers(column: Any, name: str, kind: Any) -> Any:
 
 
 def _matrix(column: Any, name: str) -> Any:
-    """Return a column of fixed-size lists as an array [n, D], without a copy."""
+    """Return a column of fixed-size lists as an array [n, D] that shares its memory."""
     if not _is_fixed(column):
         raise ReadError(f"column {name!r} holds {column.type}, not lists of one fixed size")
     column.validate()

@@ -1,4 +1,4 @@
-"""Approximate search by FAISS: an index of a store in a file of its own, with measured recall."""
+"""Approximate search by FAISS: an index of a store in a separate file, with measured recall."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ class IndexSettings:
 
     kind: ``"flat"`` or ``"hnsw"``.
     recall: the share of the nearest neighbours that a graph has to find.
-    links: links of a node of the graph (M); None: chosen by measuring.
+    links: the links per node of the graph (M); None: chosen by measuring.
     construction: candidates while building (efConstruction); None: chosen by measuring.
-    depth: candidates of a search (efSearch); None: the fewest that reach ``recall``.
+    depth: candidates of a search (efSearch); None: the smallest number that reaches ``recall``.
     """
 
     kind: Kind = "hnsw"
@@ -90,7 +90,7 @@ class IndexReport:
 
 
 def import_faiss() -> Any:
-    """Import faiss or raise :class:`MissingDependencyError` naming the extra."""
+    """Import faiss, or raise :class:`MissingDependencyError` that names the extra."""
     try:
         import faiss
     except ImportError:
@@ -183,7 +183,7 @@ def _graphs(settings: IndexSettings) -> list[tuple[int, int]]:
 
 
 def _filled(store: StoredVectors, empty: Any) -> Any:
-    """Return the index with all vectors of the store added."""
+    """Return the index after adding all vectors of the store."""
     index: Any = None
     for block_ND in store.float_blocks():
         if index is None:
@@ -215,7 +215,7 @@ def _measured(
 
 
 def _probes(index: Any) -> list[npt.NDArray[np.float32]]:
-    """Draw queries: random directions, and sums of two rows."""
+    """Draw queries to measure recall with: random directions, and sums of two rows."""
     random = np.random.default_rng(0)
     rows = random.integers(index.ntotal, size=(2, _NUM_PROBES))
     pairs = [np.stack([index.reconstruct(int(row)) for row in half]) for half in rows]
@@ -226,7 +226,7 @@ def _probes(index: Any) -> list[npt.NDArray[np.float32]]:
 def _recalls(
     found_QK: npt.NDArray[np.float32], truth_QK: npt.NDArray[np.float32]
 ) -> tuple[float, float]:
-    """Return the recall at 1 and at 10; a hit counts if its score is as high as a true one."""
+    """Return the recall at 1 and at 10; a hit counts if it scores as high as a true neighbour."""
     rounding = 1e-5 * np.abs(truth_QK).max(axis=1, keepdims=True)
     right_QK = found_QK >= truth_QK[:, -1:] - rounding
     return float((found_QK >= truth_QK - rounding)[:, 0].mean()), float(right_QK.mean())
@@ -235,12 +235,12 @@ def _recalls(
 def search_index(
     store: StoredVectors, path: Path, queries_QD: npt.NDArray[np.float32], num_hits: int
 ) -> list[list[Hit]]:
-    """Return each query's rows of the largest dot products that the index finds.
+    """Return, for each query, the rows with the largest dot products that the index finds.
 
     The index is compared with its recorded SHA-256 and with the store. An index that FAISS itself
-    wrote has no record: all its vectors are compared, with a warning that its recall is unknown.
-    Raises :class:`ReadError` for a file that is not an index of dot products or holds other vectors
-    than the store, and :class:`ShapeError` for queries of another width.
+    wrote has no record: all its vectors are compared with the store's, with a warning that its
+    recall is unknown. Raises :class:`ReadError` for a file that is not an index of dot products or
+    has other vectors than the store, and :class:`ShapeError` for queries of another width.
     """
     faiss = import_faiss()
     check_num_hits(num_hits)
@@ -263,7 +263,7 @@ def search_index(
 
 
 def _set_depth(index: Any, path: Path, num_hits: int, *, measured: bool) -> None:
-    """Scale the search depth up for more hits than the recall was measured with."""
+    """Increase the search depth if more hits are requested than the recall was measured with."""
     if not measured:
         warnings.warn(
             EncoderEngineWarning(
@@ -288,7 +288,7 @@ def _read_index(faiss: Any, path: Path) -> Any:
 
 
 def _read_trailer(path: Path) -> dict[str, Any] | None:
-    """Read and verify the record at an index's end; None for an index without a record."""
+    """Read and verify the record at the end of an index file; None: it has no record."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, 2)

@@ -1,4 +1,4 @@
-"""A result of a search: a row, its id and its score."""
+"""A search result: a stored row, its id and its score."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Hit", "check_num_hits"]
 class Hit:
     """A stored row near a query: its number from 0, its id if the store has ids, its score.
 
-    kept: its values in the kept columns of the store, by name.
+    kept: the row's values in the kept columns of the store, by name.
     """
 
     row: int

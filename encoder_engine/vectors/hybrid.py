@@ -1,4 +1,4 @@
-"""Joins the results of several searches by reciprocal rank fusion (Cormack et al. 2009)."""
+"""Fuses the results of several searches by reciprocal rank fusion (Cormack et al. 2009)."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def fuse_ranks(
     constant: int = DEFAULT_CONSTANT,
     weights: Sequence[float] | None = None,
 ) -> list[Hit]:
-    """Join rankings of one query: the best rows first, with the sums of their reciprocal ranks.
+    """Fuse rankings of one query: the best rows first, with the sums of their reciprocal ranks.
 
-    A row's score is the sum of ``weight / (constant + rank)`` over the rankings that have it, rank
-    1 the best. Equal scores come in the order of their rows. Scores of the rankings are not
-    compared with each other: those of dense and of sparse vectors have different scales.
+    A row's score is the sum of ``weight / (constant + rank)`` over the rankings that contain it;
+    rank 1 is the best. Equal scores are in the order of their rows. Scores of different rankings
+    are not compared, because those of dense and sparse vectors have different scales.
 
     rankings: hits among the same rows, such as those of a dense and of a sparse store; see
         :func:`check_same_rows`.
@@ -59,7 +59,7 @@ def fuse_ranks(
 
 
 def check_same_rows(first: StoredVectors, second: StoredVectors) -> None:
-    """Raise :class:`InputError` unless two stores say that their rows are of the same texts.
+    """Raise :class:`InputError` unless two stores' records show that their rows are the same texts.
 
     Stores with ids must have the same ids. Without ids, the digests of the texts are compared where
     shards have the same sizes; else their inputs must have the same names, and no row was skipped.
@@ -93,7 +93,7 @@ def check_same_rows(first: StoredVectors, second: StoredVectors) -> None:
 
 
 def _are_of_equal_rows(first: StoredVectors, second: StoredVectors) -> bool:
-    """Return whether two manifests show equal rows; raise :class:`InputError` for other texts."""
+    """Return whether two manifests show equal rows; raise :class:`InputError` if they differ."""
     one, other = first.manifest, second.manifest
     if one is None or other is None:
         return False

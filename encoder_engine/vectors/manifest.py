@@ -1,4 +1,4 @@
-"""The manifest of a folder of shards: file names, keys with their types, and its own SHA-256.
+"""The manifest of a folder of shards: file names, typed keys, and its own SHA-256.
 
 A manifest decides which files belong to a store, so nothing of it is used before its SHA-256, all
 keys and all types are verified.
@@ -51,14 +51,14 @@ class ShardRecord:
 
 
 def shard_name(number: int, shard_format: str) -> str:
-    """Return the name of a shard's file of vectors."""
+    """Return the file name of a shard's vectors."""
     return f"part-{number:05d}.{shard_format}"
 
 
 def shard_names(number: int, options: Mapping[str, Any]) -> list[str]:
     """Return the names of a shard's files: vectors, and for .npy with ids a file of ids.
 
-    ``options``: the options of the plan.
+    ``options``: the options in the manifest's plan.
     """
     name = shard_name(number, options["shard_format"])
     if options["shard_format"] != "npy" or options["id_column"] is None:
@@ -67,12 +67,12 @@ def shard_names(number: int, options: Mapping[str, Any]) -> list[str]:
 
 
 def rows_name(number: int) -> str:
-    """Return the name of the file of a shard's row digests; see :class:`RowKeys`."""
+    """Return the file name of a shard's row digests; see :class:`RowKeys`."""
     return f"_part-{number:05d}.rows.npy"
 
 
 def digest(value: Mapping[str, Any], before: str = "") -> str:
-    """Return the SHA-256 of the digest ``before`` and a JSON object without its own digest.
+    """Return the SHA-256 of a previous digest and a JSON object, leaving out the object's digest.
 
     Layout and order of keys do not matter; every key, type and value does.
     """
@@ -88,7 +88,7 @@ def manifest_content(manifest: Mapping[str, Any]) -> bytes:
 
 
 def read_manifest(folder: Path, error: type[EncoderEngineError]) -> dict[str, Any] | None:
-    """Read a folder's manifest; None: it has none, since the output is incomplete.
+    """Read a folder's manifest; None: there is none, because the output is incomplete.
 
     Raises ``error`` for a manifest that was changed after it was written.
     """
@@ -143,7 +143,7 @@ def read_records(shards: Sequence[Any], options: Mapping[str, Any]) -> list[Shar
 
 
 class UnexpectedValueError(InputError):
-    """A value of a record is missing, of another type, or contradicts another."""
+    """A value of a manifest is missing, of another type, or contradicts another value."""
 
 
 def _whole(value: JsonValue) -> int:
@@ -231,7 +231,7 @@ _MANIFEST: dict[str, Any] = {
 
 
 def record_value(value: Any, path: str = "") -> JsonValue:
-    """Return a value of a record; its errors are :class:`UnexpectedValueError`."""
+    """Wrap a value of a manifest, so that wrong types raise :class:`UnexpectedValueError`."""
     return JsonValue(value, JsonSource(name="", error=UnexpectedValueError, mend=""), path)
 
 

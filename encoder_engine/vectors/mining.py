@@ -2,7 +2,7 @@
 
 How it works: an exact search over the store ranks the documents of each query. Known positives and
 documents whose text equals a positive's or the query's are left out; so are documents that score
-above the worst positive less a margin, since they may be answers that nobody marked (Moreira et al.
+above the worst positive minus a margin, because they may be unlabelled answers (Moreira et al.
 2024: 95 % of the positive's score). Every document that is left out is counted by its reason.
 
 Dimensions: Q queries, D features.
@@ -32,7 +32,7 @@ __all__ = ["MinedNegatives", "MiningOptions", "mine_negatives"]
 
 @dataclass(frozen=True, kw_only=True)
 class MiningOptions:
-    """The documents that may be negatives.
+    """The rules for the documents that may be negatives.
 
     num_negatives: the number of negatives of each query.
     rank_range: the first and the last rank that is considered, from 1.
@@ -63,7 +63,7 @@ class MiningOptions:
 
 @dataclass(kw_only=True)
 class MinedNegatives:
-    """The negatives of each query, and the documents that were left out, counted.
+    """The negatives of each query, and the numbers of documents that were left out.
 
     rows: for each query, the store's rows of its negatives, the nearest first.
     scores: the dot products of these rows with the query.
@@ -92,10 +92,10 @@ def mine_negatives(
 ) -> MinedNegatives:
     """Mine negatives for each query from a store of document vectors.
 
-    queries_QD: float32, of the model that made the store.
+    queries_QD: float32 vectors of the model that embedded the store.
     positives: the store's rows of each query's known positives, at least one.
     query_texts: the text of each query; a document of the same text is not a negative.
-    texts_of: returns the texts of rows, such as :func:`read_texts` does; None: texts are not
+    texts_of: a function from rows to their texts, such as :func:`read_texts`; None: texts are not
         compared.
 
     Raises :class:`InputError` for a query without a positive, and for rows that the store lacks.
@@ -176,7 +176,7 @@ def _mine_one(
     query_text: str | None,
     ranks: tuple[int, int],
 ) -> None:
-    """Choose the negatives of one query among its ranked documents, and count the others."""
+    """Choose the negatives of one query from its ranked documents, and count those left out."""
     known = {texts[row] for row in positives if row in texts}
     if query_text is not None:
         known.add(query_text)

@@ -1,4 +1,4 @@
-"""Reads the source texts of stored vectors again, and compares them with the store's records."""
+"""Reads the source texts of stored vectors again, and verifies them against the manifest."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def read_texts(
 def _rest(
     store: StoredVectors, stream: Iterator[Row], first_row: int, rows: Collection[int]
 ) -> dict[int, str]:
-    """Read the rows that no manifest records: all rows of a single file, none of a folder."""
+    """Read rows that have no recorded digest: those of a single file; a folder has none."""
     found, row = {}, first_row
     for row, read in enumerate(stream, start=first_row + 1):
         if row - 1 in rows:
@@ -84,7 +84,7 @@ def _rest(
 
 
 def _by_digest(store: StoredVectors, rows: Collection[int], opened: Inputs) -> dict[int, str]:
-    """Read the rows of a store that grew, which are not in the order of its inputs."""
+    """Find rows by digest in a store that was appended to, whose order differs from its inputs'."""
     wanted: dict[tuple[str, bytes], list[int]] = {}
     ids = store.iterate_ids() if store.has_ids else repeat(None)
     digests = row_digests(store.path, store.manifest)
@@ -108,4 +108,4 @@ def _others(store: StoredVectors) -> ReadError:
 
 
 def _leave_out(_error: RowError) -> None:
-    """Skip a bad row, as embedding would have; if it did not, the comparison fails."""
+    """Skip a bad row, as embedding does; if embedding did not, the digests differ later."""

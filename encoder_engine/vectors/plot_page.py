@@ -17,7 +17,7 @@ _MOST_CHARACTERS = 400
 
 
 def plot_page(title: str, projection: Projection, texts: Sequence[str]) -> str:
-    """Return the page: one point per row with its text on hover; the wheel zooms, dragging moves.
+    """Return an HTML page: one point per row, its text on hover; the wheel zooms, dragging pans.
 
     ``texts``: the texts of ``projection.rows``, in the same order.
     """

@@ -19,7 +19,7 @@ Method = Literal["pca", "umap"]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Projection:
-    """Projected rows: ``rows`` [n] ascending, ``points`` [n, 2], and the names of the two axes."""
+    """Projected rows: row indices ``rows`` [n], ascending; ``points`` [n, 2]; names of the axes."""
 
     rows: npt.NDArray[np.int64]
     points: npt.NDArray[np.float64]

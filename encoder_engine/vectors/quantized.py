@@ -1,10 +1,11 @@
-"""Quantized copies of a store: searched first, in a quarter or a 32nd of the memory, then rescored.
+"""Quantized copies of a store, a quarter or a 32nd of its size, for search with rescoring.
 
 How it works: ``int8`` divides each feature's range over the store into 255 steps; ``ubinary`` keeps
 the sign. A copy is one .npy file and a record beside it: the ranges, the SHA-256 of the file and
 the digest of the store. A search scores all rows of the copy, takes ``oversampling`` times as many
-candidates as hits, and scores these again by the store's float vectors. Candidates of bits are the
-nearest by Hamming distance; the dot product of the query with the signs decides between equals.
+candidates as hits, and scores these again by the store's float vectors. Candidates in a copy of
+bits are the nearest by Hamming distance; the dot product of the query with the signs decides
+between equal distances.
 
 Dimensions: Q queries, N rows, D features, K candidates.
 """
@@ -47,7 +48,7 @@ _RECORD = ".quantized.json"
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class QuantizedCopy:
-    """A quantized copy, compared with its checksum and with its store.
+    """A quantized copy of a store, after verification of its checksum and of the store's digest.
 
     ranges: float32 [2, D], the least and the greatest value of each feature; None for bits.
     dimension: features of the store's vectors, D.
@@ -106,7 +107,7 @@ def write_copy(
 
 
 def load_copy(store: StoredVectors, path: str | os.PathLike[str]) -> QuantizedCopy:
-    """Open a quantized copy; raises :class:`ReadError` for a damaged or another store's copy."""
+    """Open a quantized copy; raises :class:`ReadError` if it is damaged or of another store."""
     target = Path(path)
     if not record_of(target).is_file():
         raise ReadError(f"{record_of(target)} is missing; make the copy again")
@@ -140,7 +141,7 @@ def search_copy(
     *,
     oversampling: int = DEFAULT_OVERSAMPLING,
 ) -> list[list[Hit]]:
-    """Return each query's rows of the largest dot products among the copy's candidates.
+    """Return, for each query, the rows with the largest dot products among the copy's candidates.
 
     oversampling: candidates per hit, rescored by the store's vectors. If all rows are candidates,
     the result is that of :func:`search_vectors`. Raises :class:`ShapeError` for queries of another
@@ -168,7 +169,7 @@ def _search_part(
     num_hits: int,
     count: int,
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
-    """Return the best rows and their scores of some queries, of ``count`` candidates each."""
+    """Return the best rows and scores of some queries, from ``count`` candidates each."""
     candidates_QK = _candidates(copy, queries_QD, count)
     rows_C = np.unique(candidates_QK)
     vectors_CD = store.take(rows_C)

@@ -1,4 +1,4 @@
-"""Scores a search by the documents that are known to answer the queries.
+"""Scores a search by documents that are known to answer the queries.
 
 Dimensions: Q queries, D features, N stored rows.
 """
@@ -61,9 +61,9 @@ def retrieval_loss(
 ) -> float:
     """Return the mean of ``-log softmax(scale * q . d)`` of known rows over all rows of a store.
 
-    It is the loss of in-batch negatives with every stored document as a negative. Each known row of
-    a query is a term of the mean, and the query's other known rows leave the denominator. Computed
-    in float64, block by block.
+    This is the loss of in-batch negatives with every stored document as a negative. Each known row
+    of a query is a term of the mean; the query's other known rows are left out of the denominator.
+    Computed in float64, block by block.
     """
     highest = np.full(len(queries_QD), -np.inf)
     sums = np.zeros(len(queries_QD))

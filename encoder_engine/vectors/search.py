@@ -1,4 +1,4 @@
-"""Exact search over stored vectors: block by block, mapped into memory where the format allows."""
+"""Exact search over stored vectors, block by block, memory-mapped if the format allows."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ Best = tuple["npt.NDArray[np.int64]", "npt.NDArray[np.float32]"]
 def search_vectors(
     store: StoredVectors, queries_QD: npt.NDArray[np.float32] | SparseVectors, num_hits: int
 ) -> list[list[Hit]]:
-    """Return each query's rows of the largest dot products, exactly, the largest first.
+    """Return, for each query, the rows with the largest dot products, exactly, largest first.
 
     ``queries_QD``: float32 [Q, D], or the sparse vectors of Q queries for a store of sparse
-    vectors; see :meth:`SparseVectors.search`. Equal scores come in the order of their rows. Memory
+    vectors; see :meth:`SparseVectors.search`. Equal scores are in the order of their rows. Memory
     holds one block of the store and its scores for 256 queries at a time; of a sparse store, all
     rows. Raises :class:`InputError` for vectors stored in bits, queries with NaN and a store of
     another kind, :class:`ShapeError` for queries of another width, and :class:`ReadError` for a
@@ -62,19 +62,19 @@ def search_vectors(
 
 
 def query_parts(queries_QD: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
-    """Cut queries into parts of 256, at least one: the scores of a block stay small."""
+    """Split queries into parts of at most 256, so that a block's scores stay small."""
     starts = range(0, max(len(queries_QD), 1), QUERIES)
     return [queries_QD[start : start + QUERIES] for start in starts]
 
 
 def no_hits(queries_QD: npt.NDArray[Any]) -> Best:
-    """Return the best rows and scores before the first block: none, [Q, 0] each."""
+    """Return empty arrays of best rows and scores, [Q, 0] each, to start :func:`keep_best` with."""
     shape = (len(queries_QD), 0)
     return np.empty(shape, np.int64), np.empty(shape, np.float32)
 
 
 def keep_best(best: Best, scores_QN: npt.NDArray[np.float32], first_row: int, count: int) -> Best:
-    """Return the best rows and scores, [Q, K] each, of the former best and of a block."""
+    """Merge the best rows and scores, [Q, K] each, with the scores of the next block."""
     rows_QK, scores_QK = best
     scores = np.concatenate([scores_QK, scores_QN], axis=1)
     # What was found before stands first, so a stable sort keeps rows of equal scores in order.
@@ -88,7 +88,7 @@ def keep_best(best: Best, scores_QN: npt.NDArray[np.float32], first_row: int, co
 
 
 def check_queries(queries_QD: object) -> None:
-    """Raise :class:`ShapeError` for queries that are not [Q, D], InputError for NaN or infinity."""
+    """Raise :class:`ShapeError` for queries that are not [Q, D], InputError for non-finite ones."""
     if not isinstance(queries_QD, np.ndarray) or queries_QD.ndim != 2:
         shape = list(getattr(queries_QD, "shape", ())) or type(queries_QD).__name__
         raise ShapeError(
@@ -124,7 +124,7 @@ def make_hits(
 
 
 def _with_ids(store: StoredVectors, found: list[list[Hit]]) -> list[list[Hit]]:
-    """Return hits with the ids that a store has for their rows."""
+    """Return hits with the ids of their rows, if the store has ids."""
     rows = {hit.row for hits in found for hit in hits}
     names, kept = store.identifiers(rows), store.kept(rows)
     return [

@@ -36,7 +36,7 @@ _CHUNK = 1 << 24
 
 
 def check_similarity(name: str | None) -> Similarity:
-    """Return a similarity by its name; None: cosine. Raises :class:`InputError` for others."""
+    """Return the name of a similarity; None: cosine. Raises :class:`InputError` for others."""
     if name is None:
         return "cosine"
     for known in SIMILARITIES:
@@ -46,7 +46,7 @@ def check_similarity(name: str | None) -> Similarity:
 
 
 def unit_vectors(vectors_ND: npt.NDArray[Floating]) -> npt.NDArray[Floating]:
-    """Divide each vector by its length, in its own precision; a vector of zeros stays as it is."""
+    """Divide each vector by its length, in its own dtype; zero vectors are returned unchanged."""
     lengths = np.linalg.norm(vectors_ND, axis=1, keepdims=True)
     return np.asarray(vectors_ND / np.maximum(lengths, np.float32(1e-12)))
 
@@ -74,7 +74,7 @@ def similarities(first: object, second: object, name: Similarity = "cosine") -> 
 
 
 def pairwise_similarities(first: object, second: object, name: Similarity = "cosine") -> Array:
-    """Compare each vector of ``first`` with that of ``second`` in the same row: float32 [N].
+    """Compare each vector of ``first`` with the vector in the same row of ``second``: float32 [N].
 
     Arguments and exceptions: see :func:`similarities`. Raises :class:`ShapeError` for different
     numbers of vectors.
@@ -101,7 +101,7 @@ _DISTANCES: dict[str, Callable[[Array], Array]] = {"euclidean": _euclidean, "man
 
 
 def _matrices(first: object, second: object) -> tuple[Array, Array]:
-    """Return both arguments as float32 [N, D]."""
+    """Return both arguments as float32 matrices [N, D]."""
     found = [_matrix(value) for value in (first, second)]
     if found[0].shape[1] != found[1].shape[1]:
         raise ShapeError(

@@ -68,10 +68,10 @@ class SparseVectors:
         return found
 
     def search(self, queries: SparseVectors, num_hits: int) -> list[list[Hit]]:
-        """Return each query's rows of the largest inner products, the largest first.
+        """Return, for each query, the rows with the largest inner products, largest first.
 
-        Only rows that share a token with the query are hits. Equal scores come in the order of
-        their rows. The inverted lists are made at the first call and kept. Hits have no ids;
+        Only rows that share a token with the query are hits. Equal scores are in the order of their
+        rows. The inverted lists are made at the first call and kept. Hits have no ids;
         :func:`search_vectors` of a store adds them. Raises :class:`ShapeError` for queries over
         another vocabulary.
         """
@@ -99,7 +99,7 @@ class SparseVectors:
 
     @cached_property
     def _postings(self) -> tuple[Any, Any, Any]:
-        """The inverted lists: where each token's list begins, and the rows and values of all."""
+        """The inverted lists: each token's first index, and the rows and values of all lists."""
         order = np.argsort(self.indices, kind="stable")
         counts = np.bincount(self.indices, minlength=self.dimension)
         starts = np.concatenate([[0], np.cumsum(counts)])
@@ -130,11 +130,11 @@ def join_sparse(parts: Sequence[SparseVectors], dimension: int) -> SparseVectors
 def sparse_similarities(
     first: SparseVectors, second: SparseVectors, name: str | None
 ) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """Compare all rows by the similarity that a directory states: float32 [N, M].
+    """Compare all rows by a similarity's name: float32 [N, M].
 
     Distances, ``"euclidean"`` and ``"manhattan"``, take dense copies of both. Any other name than
     these and ``"cosine"`` means inner products, as in sentence-transformers. Raises
-    :class:`InputError` for other values than :class:`SparseVectors`.
+    :class:`InputError` for arguments that are not :class:`SparseVectors`.
     """
     for value in (first, second):
         if not isinstance(value, SparseVectors):
@@ -150,7 +150,7 @@ def sparse_similarities(
 
 
 def _unit_rows(vectors: SparseVectors) -> SparseVectors:
-    """Return rows of length 1; a row without values stays as it is."""
+    """Return rows scaled to length 1; a row without values is unchanged."""
     rows = np.repeat(np.arange(len(vectors)), np.diff(vectors.indptr))
     squares = np.square(vectors.values, dtype=np.float64)
     lengths = np.sqrt(np.bincount(rows, weights=squares, minlength=len(vectors)))

@@ -50,7 +50,7 @@ class VectorStore:
     group_rows: rows of a row group of a table; None: one group for each call of :meth:`append`.
     kind: the kind of the results; sparse vectors and vectors of tokens need a table.
 
-    At every moment an existing .npy file is complete and its ids belong to it: where ids are
+    At every moment an existing .npy file is complete and matches its file of ids: if ids are
     replaced or removed, the old vectors are removed first and the new ones appear last. Raises
     :class:`OutputError` for an output that exists, without ``overwrite``, or that cannot be
     completed; no file is left then.
@@ -90,7 +90,7 @@ class VectorStore:
         identifiers: Sequence[Identifier] = (),
         kept: Mapping[str, Any] | None = None,
     ) -> None:
-        """Write rows, [n, D] or of the store's kind, and their ids where a column was named.
+        """Write rows, [n, D] or of the store's kind, with their ids if ``id_column`` is set.
 
         kept: further columns of a table, arrays of pyarrow by name.
         """
@@ -101,7 +101,7 @@ class VectorStore:
         self.num_rows += len(vectors)
 
     def append_table(self, table: Any) -> None:
-        """Write rows of another file of this format, as a table of pyarrow."""
+        """Write the rows of another file of this format, given as a pyarrow table."""
         assert isinstance(self._writer, _TableWriter)
         try:
             self._writer.append_table(table)
@@ -181,7 +181,7 @@ def ids_path(path: Path) -> Path:
 
 
 def remove_partial(path: Path) -> None:
-    """Remove a temporary file or folder that a killed run left."""
+    """Remove a temporary file or folder that an interrupted run left behind."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -281,11 +281,11 @@ class _NpyWriter:
         self._stream.write(_NPY_MAGIC + size.to_bytes(2, "little") + text.encode("ascii"))
 
     def release(self) -> None:
-        """Release nothing: the writer holds only its file."""
+        """Do nothing: this writer holds no resource besides its file."""
 
 
 class _TableWriter(ABC):
-    """Appends tables to a pyarrow writer; the first row decides the type of the ids."""
+    """The base of writers of pyarrow tables; the first row determines the type of the ids."""
 
     def __init__(
         self,
@@ -358,7 +358,7 @@ class _TableWriter(ABC):
         self._writer = None
 
     def release(self) -> None:
-        """Close pyarrow's writer before its file; otherwise its finalizer fails."""
+        """Close pyarrow's writer before its file is closed; otherwise its finalizer fails."""
         writer, self._writer = self._writer, None
         if writer is not None:
             with contextlib.suppress(OSError):
@@ -430,7 +430,7 @@ class _LanceWriter(_TableWriter):
 
 @contextlib.contextmanager
 def _lance_errors() -> Iterator[None]:
-    """Shorten lance's errors: leave out the place in lance's source."""
+    """Shorten lance's error messages by the location in lance's source."""
     try:
         yield
     except OSError as error:

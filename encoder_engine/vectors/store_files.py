@@ -1,4 +1,4 @@
-"""Reads files of vectors and their ids block by block; damage raises :class:`ReadError`."""
+"""Reads files of vectors and ids block by block; damage raises :class:`ReadError`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ BLOCK_ROWS = 16_384
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """A file of vectors; ``checksums``: the recorded SHA-256 of it and of its file of ids."""
+    """A file of vectors; ``checksums``: the recorded SHA-256 of that file and its file of ids."""
 
     path: Path
     rows: int | None = None
@@ -64,7 +64,7 @@ def shards_of(folder: Path, manifest: dict[str, Any]) -> list[Part]:
 def row_digests(folder: Path, manifest: dict[str, Any] | None) -> Iterator[bytes]:
     """Yield the digest of each row of a folder; see :class:`RowKeys`.
 
-    Raises :class:`ReadError` where a file of digests is missing or was changed.
+    Raises :class:`ReadError` if a file of digests is missing or changed.
     """
     for shard in [] if manifest is None else manifest["shards"]:
         path = folder / rows_name(shard["shard"])
@@ -124,7 +124,7 @@ def kind_of_file(path: Path) -> Kind:
 
 
 def vocabulary_of_file(path: Path) -> int | None:
-    """Return the vocabulary size that a table of sparse vectors states; None: it states none."""
+    """Return the vocabulary size in the metadata of a table of sparse vectors, or None."""
     if path.suffix != ".npy":
         with damage(path):
             for batch in read_batches(path, None):
@@ -147,7 +147,7 @@ def map_array(path: Path) -> Array:
 def read_ids(path: Path, id_column: str | None) -> Iterator[Identifier]:
     """Yield the ids of a file; for a .npy file, from its file of ids.
 
-    ``id_column``: the column of a table's ids; None: the only column beside the results, if any.
+    ``id_column``: the column of a table's ids; None: the only column besides the results, if any.
     Raises :class:`ReadError` for a damaged file.
     """
     if path.suffix == ".npy":
@@ -166,7 +166,7 @@ def read_ids(path: Path, id_column: str | None) -> Iterator[Identifier]:
 
 
 def has_ids(path: Path) -> bool:
-    """Return whether a file has ids, in a column or in a file of their own."""
+    """Return whether a file has ids, in a column or in a separate file."""
     if path.suffix == ".npy":
         return ids_path(path).exists()
     with damage(path):
@@ -176,7 +176,7 @@ def has_ids(path: Path) -> bool:
 
 
 def _find_ids(schema: Any, path: Path) -> str | None:
-    """Return the id column: the one that a table states, or the only one beside the results."""
+    """Return the id column: named by the metadata, or the only column besides the results."""
     stated = stated_ids(schema.metadata)
     if stated is not None:
         return stated or None
@@ -193,7 +193,10 @@ def _find_ids(schema: Any, path: Path) -> str | None:
 def kept_values(
     path: Path, names: list[str], rows: set[int], first_row: int
 ) -> dict[int, dict[str, Any]]:
-    """Return the values of some rows in some columns of a file whose rows count from first_row."""
+    """Return the values of some rows in the columns ``names``, by row and by column.
+
+    ``first_row``: the row number of the file's first row.
+    """
     found: dict[int, dict[str, Any]] = {}
     with damage(path):
         for batch in read_batches(path, names):
@@ -204,7 +207,7 @@ def kept_values(
 
 
 def kept_of_file(path: Path) -> list[str]:
-    """Return the columns of a file beside its results and its ids."""
+    """Return the names of a file's columns besides results and ids."""
     with damage(path):
         for batch in read_batches(path, None) if path.suffix != ".npy" else ():
             own = (*COLUMNS[kind_of_columns(batch.schema.names)], _find_ids(batch.schema, path))
@@ -213,7 +216,7 @@ def kept_of_file(path: Path) -> list[str]:
 
 
 def _lines(path: Path) -> Iterator[str]:
-    """Yield the lines of a file of ids. Raises :class:`ReadError` for a truncated last line."""
+    """Yield the lines of a file of ids. Raises :class:`ReadError` if the last is truncated."""
     with damage(path), path.open(encoding="utf-8", newline="\n") as lines:
         for line in lines:
             if not line.endswith("\n"):
@@ -222,7 +225,7 @@ def _lines(path: Path) -> Iterator[str]:
 
 
 def refuse_non_finite(block: Array, path: Path, first_row: int) -> None:
-    """Raise :class:`ReadError` for NaN or infinity; one sum of squares detects both."""
+    """Raise :class:`ReadError` for NaN or infinity; a single sum of squares detects both."""
     if block.dtype.kind != "f":
         return
     flat = block.reshape(-1)
@@ -239,7 +242,7 @@ def refuse_non_finite(block: Array, path: Path, first_row: int) -> None:
 
 @contextmanager
 def damage(path: Path) -> Iterator[None]:
-    """Turn a library's error on reading a file into :class:`ReadError`."""
+    """Convert a library's exception in reading a file to :class:`ReadError`."""
     try:
         yield
     except EncoderEngineError:
@@ -259,7 +262,7 @@ def damage(path: Path) -> Iterator[None]:
 
 
 def read_batches(path: Path, columns: list[str] | None) -> Iterator[Any]:
-    """Yield the batches of a table, with some columns or all."""
+    """Yield the record batches of a table, with some columns or all."""
     pyarrow = import_pyarrow(f"reading {path.name}")
     if path.suffix == ".parquet":
         with pyarrow.parquet.ParquetFile(path) as parquet:

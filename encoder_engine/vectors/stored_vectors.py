@@ -3,12 +3,12 @@
 How it works: opening a folder reads and verifies its manifest only. Before the first row of a shard
 is used, the shard's files are hashed and compared with the SHA-256 in the manifest: about 1 s for a
 GB, at most 4 files at a time, and while one file is read, the next ones are hashed. A verified file
-is remembered by its signature (device, inode, size, mtime and ctime in ns) and not hashed again
-while the signature stays; every block that is read compares the signature, so a file that is
-replaced or written to while it is read raises :class:`ReadError`. A run that appends links the
-files into the folder that replaces this one, which changes their ctime alone: such a file is hashed
-again. Every float block is checked for NaN and infinity by one dot product with itself; only if
-that is not finite are its rows searched.
+is not hashed again while its signature (device, inode, size, mtime and ctime in ns) stays the same;
+reading a block compares the signature, so a file that is replaced or written to while it is read
+raises :class:`ReadError`. A run that appends hard-links the files into the folder that replaces
+this one, which changes only their ctime: such a file is hashed again. Every float block is checked
+for NaN and infinity by one dot product with itself; only if that is not finite are its rows
+searched.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class StoredVectors:
 
     @property
     def _path_of_one(self) -> Path:
-        """The first file of vectors; the only one where the store is a file."""
+        """The first file of vectors, which is the store itself if that is a file."""
         return self._parts[0].path
 
     @cached_property
@@ -214,7 +214,7 @@ class StoredVectors:
         return int(self.manifest["plan"]["options"]["dimension"])
 
     def _results(self, kind: Kind) -> Iterator[Any]:
-        """Yield the results of a kind in order; every file is compared with its checksum before."""
+        """Yield the results of a kind in order; each file is first compared with its checksum."""
         is_array = self.manifest is None and self._path_of_one.suffix == ".npy"
         if self.kind != kind and not (is_array and kind == "scores"):
             raise InputError(f"{self.path} holds {self.kind} results, not {kind}")
@@ -321,7 +321,7 @@ class StoredVectors:
         return found
 
     def _ids_of(self, part: Part) -> Iterator[Identifier]:
-        """Yield a file's ids; they are valid only once all were yielded without an error.
+        """Yield a file's ids, which are verified only after the last was yielded without an error.
 
         Raises :class:`ReadError` where ids and rows differ in number, or the file was changed.
         """
@@ -336,7 +336,7 @@ class StoredVectors:
             raise ReadError(f"{part.path} has {part.rows} rows and {num_ids} ids; copy both again")
 
     def _checked_parts(self) -> Iterator[Part]:
-        """Yield the files in order, each after its verification, with up to 4 verified ahead."""
+        """Yield the files in order after their verification; up to 4 files are verified ahead."""
         threads = min(_MOST_HASHED, os.cpu_count() or 1)
         with ThreadPoolExecutor(max_workers=threads) as pool:
             rest = iter(self._parts)
@@ -375,10 +375,9 @@ class StoredVectors:
     def _refuse_changed(
         self, part: Part, before: tuple[int, ...], path: Path | None = None
     ) -> tuple[int, ...]:
-        """Return the signature of a file of the part, by default of its file of vectors.
+        """Return the current signature of a part's file, by default of its file of vectors.
 
-        Raises :class:`ReadError` where its content has changed since it had the signature
-        ``before``.
+        Raises :class:`ReadError` if the file's content has changed since the signature ``before``.
         """
         path = path or part.path
         now = signature(path)
@@ -390,18 +389,18 @@ class StoredVectors:
         return now
 
     def _begin(self, path: Path) -> tuple[int, ...]:
-        """Return the file's signature when it was verified, or its current one."""
+        """Return the file's signature at its verification, or else its current signature."""
         return self._verified.get(path) or signature(path)
 
     def _refuse_another_generation(self) -> None:
-        """Raise :class:`ReadError` where a run has appended to the folder since it was opened."""
+        """Raise :class:`ReadError` if a run has appended to the folder since it was opened."""
         now = read_manifest(self.path, ReadError)
         if now is not None and now != self.manifest:
             raise ReadError(f"{self.path} was written to since it was opened; open it again")
 
     @property
     def generation(self) -> int:
-        """1 for a folder as it was embedded; each run that appends to it adds 1."""
+        """The number of runs that wrote the folder: 1, plus 1 for each run that appended."""
         return 1 if self.manifest is None else int(self.manifest.get("generation", 1))
 
     def iterate_ids(self) -> Iterator[Identifier]:
@@ -409,7 +408,7 @@ class StoredVectors:
         return chain.from_iterable(map(self._ids_of, self._parts))
 
     def kept(self, rows: set[int]) -> dict[int, dict[str, Any]]:
-        """Return the inputs' columns kept of these rows: by row, then by the column's name."""
+        """Return the values of kept input columns for some rows: by row, then by column name."""
         if self.manifest is None:
             names = kept_of_file(self._path_of_one)
         else:
@@ -426,7 +425,7 @@ class StoredVectors:
     def digest(self) -> str:
         """Return a SHA-256 that identifies the store's vectors.
 
-        A folder's digest is computed from its records, without reading vectors.
+        A folder's digest is computed from its manifest, without reading vectors.
         """
         import hashlib
 

@@ -1,4 +1,4 @@
-"""``encoder-engine accent``: whether a multilingual model leans to English structure."""
+"""``encoder-engine accent``: measures whether a multilingual model prefers English structure."""
 
 from __future__ import annotations
 

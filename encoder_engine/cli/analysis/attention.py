@@ -1,4 +1,4 @@
-"""``encoder-engine attention``: the attention weights between the words of a text, as a page."""
+"""``encoder-engine attention``: draws the attention weights between a text's words as a page."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _values(found: TextAttention) -> list[dict[str, Any]]:
 
 
 def _rows(found: TextAttention) -> list[tuple[str, str]]:
-    """Return each head with its greatest weights between different words."""
+    """Return a table of the heads, each with its greatest weights between different words."""
     rows = []
     for (layer, head), keys, shares in zip(*found.weights[:1], *found.weights[2:], strict=True):
         ranked = sorted(

@@ -1,4 +1,4 @@
-"""What the subcommands of analysis share: loading the model, the page and the JSON."""
+"""Functions shared by the analysis subcommands: loading the model, writing the page or JSON."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ analysis_options = option.together(
 
 
 def check_page(options: Mapping[str, Any]) -> None:
-    """Refuse a page that exists or cannot be written, before anything is computed."""
+    """Refuse an output page that exists or cannot be written, before anything is computed."""
     if not options["html"]:
         return
     if Path(options["html"]).exists() and not options["overwrite"]:
@@ -55,7 +55,7 @@ def write_result(
     values: Mapping[str, Any],
     options: Mapping[str, Any],
 ) -> None:
-    """Write the page, where one is requested, and print the result: JSON, or the page's tables."""
+    """Write the HTML page if one is requested, and print the result as JSON or as tables."""
     from encoder_engine.pages.report import Table, report_page
 
     if options["html"]:
@@ -72,7 +72,7 @@ def write_result(
 
 
 def print_table(title: str, rows: Sequence[Sequence[str]]) -> None:
-    """Print aligned rows, the first of which has the columns' names."""
+    """Print aligned rows; the first row has the columns' names."""
     click.echo(f"\n{title}")
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:

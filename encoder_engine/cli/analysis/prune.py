@@ -1,4 +1,4 @@
-"""``encoder-engine prune``: the importance of heads for a task, and a model without some."""
+"""``encoder-engine prune``: ranks attention heads by importance, and writes a pruned model."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ CURVE_POINTS = 12
 def prune(model: str, files: tuple[str, ...], **options: Any) -> None:
     """Rank attention heads by their importance for a task.
 
-    It is measured on labelled DATA. The curve removes the least important heads, and as many random
-    ones. The written model has no weights of the heads, and loads here; with --zeroed they are 0,
-    and transformers loads it.
+    It is measured on labelled DATA. The curve compares removing the least important heads with
+    removing random heads. The written model has no weights of the heads, and loads here; with
+    --zeroed they are 0, and transformers loads it.
     """
     check_page(options)
     if bool(options["heads"]) != bool(options["output"]):

@@ -1,4 +1,4 @@
-"""``encoder-engine retrieval``: how well an embedder finds translations and answers, as it is."""
+"""``encoder-engine retrieval``: scores how well an embedder finds translations and answers."""
 
 from __future__ import annotations
 

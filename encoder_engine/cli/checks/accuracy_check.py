@@ -42,7 +42,7 @@ EXAMPLES = (
 def check_accuracy(
     name: str, source: str | None, column: str | None = None
 ) -> tuple[dict[str, Any], list[Finding]]:
-    """Compare a model's precisions with float64; one that is not accurate becomes a finding.
+    """Compare a model's precisions with float64; an inaccurate precision becomes a finding.
 
     ``source``: a file of texts, of which the first are read; None: the examples.
     ``column``: the column of the texts.
@@ -94,7 +94,7 @@ def _finding(found: Accuracy) -> Finding:
 
 
 def accuracy_lines(facts: dict[str, Any]) -> dict[str, str]:
-    """Format the facts as lines of text."""
+    """Format the facts of :func:`check_accuracy` as lines of text, by title."""
     lines = {}
     for name, value in facts.items():
         if not isinstance(value, dict):

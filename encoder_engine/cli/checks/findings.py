@@ -1,4 +1,4 @@
-"""Derives findings from the facts of ``doctor``: faults and advice, each with its remedy."""
+"""Derives findings (problems, advice, notes; each with a remedy) from the facts of ``doctor``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Level = Literal["problem", "advice", "note"]
 
 
 class Finding(NamedTuple):
-    """A finding and its remedy; levels: problem (broken), advice (speed), note (optional)."""
+    """A finding and its remedy; ``level``: problem (broken), advice (speed) or note (optional)."""
 
     level: Level
     what: str
@@ -21,7 +21,7 @@ class Finding(NamedTuple):
 
 
 def machine_findings(machine: dict[str, Any], versions: dict[str, str | None]) -> list[Finding]:
-    """Return findings about the processor, the cores that may be used of it, and the GPU."""
+    """Return findings about the processor, its usable cores, and the GPU."""
     found = []
     usable = machine["usable_cores"] or 1
     quota = machine["cpu_quota_cores"]

@@ -1,4 +1,4 @@
-"""Collects the facts of the machine and the installation, for ``doctor``."""
+"""Collects facts about the machine and the installation, for ``doctor``."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def extra_facts() -> dict[str, dict[str, str | None]]:
 
 
 def _optional_requirements() -> list[tuple[str, str]]:
-    """List (extra, requirement) from the installed metadata, or from a checkout's pyproject."""
+    """List (extra, requirement) from the installed package's metadata or a checkout's pyproject."""
     try:
         required = importlib.metadata.requires(DISTRIBUTION) or []
     except importlib.metadata.PackageNotFoundError:
@@ -136,7 +136,7 @@ def _usable_cores() -> int | None:
 
 
 def _cpu_quota() -> float | None:
-    """Return the cores a container may use, by cgroup version 2."""
+    """Return the number of cores that a container may use, by cgroup version 2; None: no limit."""
     quota, _, period = _read("/sys/fs/cgroup/cpu.max").partition(" ")
     if not quota.isdigit() or not period.strip().isdigit():
         return None
@@ -144,7 +144,7 @@ def _cpu_quota() -> float | None:
 
 
 def _memory_bytes() -> int | None:
-    """Return the memory of the machine or, if less, of the container."""
+    """Return the memory of the machine or, if smaller, of the container, in bytes."""
     total = _field(_read("/proc/meminfo"), "MemTotal")
     limit = _read("/sys/fs/cgroup/memory.max").strip()
     sizes = [int(total.split()[0]) * 1024] if total else []
@@ -153,7 +153,7 @@ def _memory_bytes() -> int | None:
 
 
 def num_threads() -> int:
-    """Return the number of threads of an embedder on the CPU; without the extension, PyTorch's."""
+    """Return the number of threads that an embedder uses on the CPU."""
     native = _extension()
     if native is not None:
         return int(native.default_threads())
@@ -168,7 +168,7 @@ def native_instruction_set() -> str | None:
 
 
 def missing_instruction_sets() -> tuple[str, ...]:
-    """Return the instruction sets that the processor runs and the extension was built without."""
+    """Return the instruction sets that the processor has and the extension was built without."""
     native = _extension()
     return () if native is None else tuple(native.missing_instruction_sets())
 

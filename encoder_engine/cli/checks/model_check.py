@@ -1,4 +1,4 @@
-"""Checking a model directory file by file, down to a first vector, for ``doctor --model``."""
+"""Checks a model directory file by file, and embeds a text, for ``doctor --model``."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def _describe_table(embedder: StaticEmbedder) -> dict[str, Any]:
 
 
 def _describe_engine(embedder: Embedder) -> str:
-    """Name the engine, with the reason why it is not the compiled one."""
+    """Return the engine's name, and why it is not the compiled engine."""
     from encoder_engine.engine.choosing import EngineRequest, refuse_compiled
 
     engine = embedder.engine

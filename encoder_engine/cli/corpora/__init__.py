@@ -1,1 +1,1 @@
-"""Subcommands for corpora: cleaning, and cards."""
+"""Subcommands for corpora: cleaning, and datasheets."""

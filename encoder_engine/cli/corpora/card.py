@@ -1,4 +1,4 @@
-"""``encoder-engine card``: a corpus' datasheet or a model's card, from recorded manifests."""
+"""``encoder-engine card``: writes a corpus' datasheet or a model card from recorded manifests."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def card(path: Path, output: str | None, overwrite: bool) -> None:
     """Write the datasheet of a corpus, or the card of a model.
 
     The page is in Markdown. PATH is the FILE.manifest.json that clean wrote, a folder of prepare,
-    or a run's folder of finetune or pretrain. What they do not record, the page asks: harms first
-    of all.
+    or a run's folder of finetune or pretrain. The page lists open questions for facts that these do
+    not record, first of all harms.
     """
     page = _page(path)
     if output is None:
@@ -131,10 +131,10 @@ def _read(path: Path, mend: str = "; copy the folder again") -> JsonValue:
 
 
 def _named(name: str, value: object, *, is_path: bool = False) -> object:
-    """Return a value with its paths cut to the last name: their folders may name people.
+    """Return a value of a manifest with paths shortened to the last part: folders may name people.
 
-    Paths are the values of ``_PATHS``, and whatever is absolute, at any depth. A slash in another
-    value, such as the label N/A, stays.
+    Values under the keys ``_PATHS``, and all absolute paths, are shortened, at any depth. A slash
+    in another value, such as the label N/A, stays.
     """
     is_path = is_path or name in _PATHS
     if isinstance(value, str):

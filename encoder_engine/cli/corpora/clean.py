@@ -1,4 +1,4 @@
-"""``encoder-engine clean``: drops duplicates and personal data of a corpus, and counts them."""
+"""``encoder-engine clean``: drops duplicates and masks personal data of a corpus."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def clean(inputs: tuple[str, ...], output: str, **options: Any) -> None:
 def _begun(
     inputs: tuple[str, ...], cleaner: Cleaner, options: dict[str, Any], model: dict[str, Any] | None
 ) -> dict[str, Any]:
-    """Return all that the output depends on beside the rows, as JSON values."""
+    """Return all that the output depends on besides the rows, as JSON values, for resuming."""
     from encoder_engine.data.hygiene.cleaning import CLEANING
     from encoder_engine.inputs.sources import find_sources
 
@@ -173,7 +173,7 @@ def _versions() -> dict[str, str | None]:
 
 
 def _cleaner(options: dict[str, Any]) -> tuple[Cleaner, dict[str, Any] | None]:
-    """Return a cleaner, and a description of the model of --semantic."""
+    """Return a cleaner, and a description of the model that ``--semantic`` names."""
     from encoder_engine.data.hygiene.cleaning import Cleaner, CleanSettings
     from encoder_engine.data.hygiene.languages import LanguageLabeller
 
@@ -205,6 +205,6 @@ def _cleaner(options: dict[str, Any]) -> tuple[Cleaner, dict[str, Any] | None]:
 
 
 def _described(name: str) -> dict[str, Any]:
-    """Return the name of an input without its folder, and its size."""
+    """Return the name of an input file without its folder, and its size."""
     path = Path(name)
     return {"name": path.name, "bytes": path.stat().st_size if path.is_file() else None}

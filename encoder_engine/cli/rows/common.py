@@ -1,4 +1,4 @@
-"""The options, inputs and summary that the subcommands for training rows share."""
+"""Options, inputs and summary shared by the subcommands that write training rows."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def read_texts(inputs: tuple[str, ...], options: Mapping[str, Any]) -> Iterator[
 
 
 def read_records(inputs: tuple[str, ...], options: Mapping[str, Any]) -> Iterator[Record]:
-    """Yield the texts of the inputs as records, whose errors name the file and the row in it."""
+    """Yield the texts of the inputs as records, whose errors name file and row."""
     from encoder_engine.inputs.opening import shown_name
     from encoder_engine.inputs.readers import open_inputs
     from encoder_engine.inputs.records import Record
@@ -49,14 +49,14 @@ def read_records(inputs: tuple[str, ...], options: Mapping[str, Any]) -> Iterato
 
 
 def check_output(inputs: tuple[str, ...], options: Mapping[str, Any]) -> None:
-    """Refuse an output that is an input."""
+    """Refuse an output file that is also an input."""
     from encoder_engine.files import check_apart
 
     check_apart([options["output"]], [Path(name) for name in inputs])
 
 
 def print_written(number: int, options: Mapping[str, Any]) -> None:
-    """Print the number of rows and the file."""
+    """Print the number of rows written, and the file's name."""
     if options["as_json"]:
         print_json({"rows": number, "output": str(options["output"])})
     else:

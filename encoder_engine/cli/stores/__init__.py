@@ -1,1 +1,1 @@
-"""Subcommands that read stored vectors, and write files beside them."""
+"""Subcommands that read stored vectors, and write files derived from them."""

@@ -1,4 +1,4 @@
-"""``encoder-engine index``: makes a FAISS index of stored vectors, for ``search --index``."""
+"""``encoder-engine index``: builds a FAISS index of stored vectors, for ``search --index``."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def index(store: str, output: str, **options: Any) -> None:
     """Index the vectors of STORE with FAISS, to search faster.
 
     search --index uses the index. STORE is a file of vectors or a folder of shards, as embed wrote
-    it. All vectors are held in memory meanwhile. Below some 50,000 rows an exact search takes no
-    longer.
+    it. All vectors are in memory while the index is built. Below some 50,000 rows an exact search
+    takes no longer.
     """
     from encoder_engine.vectors.faiss_index import IndexSettings, write_index
     from encoder_engine.vectors.stored_vectors import StoredVectors

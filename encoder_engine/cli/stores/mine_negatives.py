@@ -1,4 +1,4 @@
-"""``encoder-engine mine-negatives``: hard negatives of question-answer pairs, for training."""
+"""``encoder-engine mine-negatives``: finds hard negatives for question-answer pairs."""
 
 from __future__ import annotations
 

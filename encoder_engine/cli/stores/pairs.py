@@ -1,4 +1,4 @@
-"""Reads question-answer pairs, and finds the rows of a store that hold the answers."""
+"""Reads question-answer pairs, and finds the rows of a store that contain the answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``encoder-engine quantize``: a quantized copy of stored vectors, for ``search --quantized``."""
+"""``encoder-engine quantize``: writes a quantized copy of vectors, for ``search --quantized``."""
 
 from __future__ import annotations
 

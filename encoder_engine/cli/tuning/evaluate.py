@@ -1,4 +1,4 @@
-"""``encoder-engine evaluate``: scores of a fine-tuned model on labelled rows."""
+"""``encoder-engine evaluate``: scores a fine-tuned model on labelled rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``encoder-engine fill-mask`` and ``score``: predictions and scores of language models."""
+"""``encoder-engine fill-mask`` and ``score``: predict masks, and score texts by likelihood."""
 
 from __future__ import annotations
 
@@ -116,8 +116,8 @@ def score(model: str, files: tuple[str, ...], output: str, **options: Any) -> No
 class _Scoring(NamedTuple):
     """A model's scores of texts.
 
-    perplexity: the name of their perplexity.
-    score: returns the log-likelihood of each text, and the number of its scored tokens.
+    perplexity: the name of the perplexity that these scores give.
+    score: a function from texts to log-likelihoods and numbers of scored tokens.
     """
 
     perplexity: str

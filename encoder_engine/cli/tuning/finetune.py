@@ -1,4 +1,4 @@
-"""``encoder-engine finetune``: labelled rows and a checkpoint become a model, resumable."""
+"""``encoder-engine finetune``: trains a checkpoint on labelled rows, resumable."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _sweep(
     options: dict[str, Any],
     watch: Callable[[Progress], None] | None,
 ) -> None:
-    """Train a model for each combination of settings and each seed, and print the table."""
+    """Train a model for each combination of settings and each seed, and print the scores."""
     from encoder_engine.errors import ConfigError
     from encoder_engine.finetuning.run import FineTuner
 
@@ -115,7 +115,7 @@ def _warn_of_degenerate(folder: Path | str) -> None:
 
 
 def score_facts(scores: Mapping[str, float], intervals: Mapping[str, Interval]) -> dict[str, str]:
-    """Return scores as texts, with their intervals where there are any."""
+    """Return scores as strings, with confidence intervals if there are any."""
     facts = {}
     for name, score in scores.items():
         found = intervals.get(name)
@@ -125,7 +125,7 @@ def score_facts(scores: Mapping[str, float], intervals: Mapping[str, Interval]) 
 
 
 def _lines() -> Callable[[Progress], None]:
-    """Return a callback that writes a line for each evaluation, and one every 10 s."""
+    """Return a callback that prints a line for each evaluation, and one every 10 s."""
     due = line_due()
 
     def show(progress: Progress) -> None:

@@ -35,7 +35,7 @@ WINDOW_ROWS = 4096
 @option.table
 @option.device
 def predict(model: str, files: tuple[str, ...], output: str, **options: Any) -> None:
-    """Predict the rows of DATA by a model of finetune, or one that others fine-tuned.
+    """Predict the rows of DATA by a model of finetune, or a model that was fine-tuned elsewhere.
 
     The suffix of the output is its form: .jsonl for every task, .conll for tags of words, .json for
     SQuAD's answers by id, .tsv for GLUE's index and prediction. Tables and folders of shards have
@@ -93,7 +93,7 @@ def predict(model: str, files: tuple[str, ...], output: str, **options: Any) -> 
 
 
 def _is_job(output: str) -> bool:
-    """Return whether an output is a table or a folder of shards."""
+    """Return whether an output is written by a resumable job: a table or a folder of shards."""
     suffix = Path(output).suffix
     return output.endswith("/") or not suffix or suffix in (".parquet", ".arrow", ".lance")
 

@@ -1,1 +1,1 @@
-"""Cleans texts: duplicates, personal data, languages, and the record of what was dropped."""
+"""Cleans texts: removes duplicates, personal data and languages, and records what was dropped."""

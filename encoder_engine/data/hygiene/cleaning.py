@@ -1,7 +1,7 @@
 """Cleans a stream of texts: languages, personal data, then exact, near and semantic duplicates.
 
-A text is a duplicate if it equals or is near a text that was kept, so that the first of duplicates
-stays. Counts say what was dropped and why; no text is logged.
+A text is a duplicate if it equals, or is similar to, an earlier text that was kept; so the first of
+several duplicates is kept. Counts say what was dropped and why; no text is logged.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ class CleanSettings:
 
     exact: drop texts whose normal form equals that of a kept text.
     near: the Jaccard similarity from which texts are near duplicates; None: these are kept.
-    shingle_size: words of a shingle.
+    shingle_size: the number of words of a shingle (word n-gram).
     semantic: the cosine from which texts are semantic duplicates; None: these are kept.
     personal: ``mask`` replaces each match by its kind, ``drop`` drops the text, ``keep`` does not
-    look for matches.
+    search for matches.
     languages: the languages to keep; empty: all.
     least_characters: shorter texts are dropped.
     seed: the seed of the hash functions.
@@ -77,9 +77,10 @@ class CleanSettings:
 
 @dataclass(kw_only=True)
 class CleanCounts:
-    """Numbers of texts.
+    """Counts of cleaned texts.
 
-    ``dropped``: texts by reason. ``personal``: matches by kind; ``with_personal``: texts with any.
+    ``dropped``: the number of texts by reason. ``personal``: matches by kind; ``with_personal``:
+    texts with any.
     ``languages``: kept texts by language, where they are labelled.
     """
 
@@ -92,14 +93,14 @@ class CleanCounts:
     languages: Counter[str] = field(default_factory=Counter)
 
     def values(self) -> dict[str, Any]:
-        """Return the counts for JSON, most frequent first."""
+        """Return the counts as JSON values, most frequent first."""
         return {
             name: dict(value.most_common()) if isinstance(value, Counter) else value
             for name, value in vars(self).items()
         }
 
     def record(self) -> dict[str, Any]:
-        """Return the counts for JSON, in the order of first occurrence, for :meth:`of_record`."""
+        """Return the counts as JSON values, in order of first occurrence, for :meth:`of_record`."""
         return {
             name: dict(value) if isinstance(value, Counter) else value
             for name, value in vars(self).items()
@@ -107,7 +108,7 @@ class CleanCounts:
 
     @classmethod
     def of_record(cls, values: Mapping[str, Any]) -> CleanCounts:
-        """Return the counts of :meth:`record`."""
+        """Return the counts that :meth:`record` returned as JSON values."""
         counts: dict[str, Any] = {
             name: Counter(value) if isinstance(value, dict) else value
             for name, value in values.items()
@@ -118,8 +119,8 @@ class CleanCounts:
 class Cleaned(NamedTuple):
     """The outcome of cleaning a text.
 
-    ``text``: the text to keep, masked if so set; None: it was dropped. ``reason``: why.
-    ``original``: the row, from 0, of the kept text that it duplicates.
+    ``text``: the text to keep, masked if so configured; None: the text is dropped. ``reason``: why.
+    ``original``: the row index of the kept text that this text duplicates.
     """
 
     text: str | None
@@ -131,8 +132,9 @@ class Cleaned(NamedTuple):
 class Cleaner:
     """Cleans texts in order; memory grows with the kept texts' shingles, digests and vectors.
 
-    encode: returns vectors of texts, for semantic duplicates. label: returns the language of a
-    text. Raises :class:`InputError` where a setting needs one of these and it is missing.
+    encode: a function from texts to vectors, for semantic duplicates. label: a function from a text
+    to its language. Raises :class:`InputError` where a setting needs one of these and it is
+    missing.
     """
 
     def __init__(
@@ -156,7 +158,7 @@ class Cleaner:
         self._added: Added = {}
 
     def clean(self, texts: Sequence[str]) -> list[Cleaned]:
-        """Return the outcome for the next texts; it does not depend on how calls divide them."""
+        """Return the outcome for the next texts; how calls group the texts does not matter."""
         found = [self._alone(text) for text in texts]
         self._new, self._added = {}, {}
         left = [number for number, one in enumerate(found) if one.text is not None]
@@ -169,14 +171,14 @@ class Cleaner:
         return found
 
     def added(self) -> Added:
-        """Return what the last call of :meth:`clean` has remembered, for :meth:`restore`."""
+        """Return the state that the last call of :meth:`clean` added, for :meth:`restore`."""
         joined = b"".join(self._new)
         digests = np.frombuffer(joined, np.uint8).reshape(len(self._new), DIGEST_BYTES)
         rows = np.array(list(self._new.values()), np.int64)
         return {"exact digests": digests, "exact rows": rows, **self._added}
 
     def restore(self, added: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Remember what a call of :meth:`clean` added; restore calls in their order.
+        """Restore the state that a call of :meth:`clean` added; restore calls in their order.
 
         The caller restores ``counts``.
         """
@@ -192,7 +194,7 @@ class Cleaner:
                 index.restore(inner)
 
     def _duplicates(self, texts: list[str], rows: list[int]) -> list[tuple[str, int] | None]:
-        """Return why each text is dropped and the row that it duplicates, or None if it is kept.
+        """Return why each text is dropped, and the row that it duplicates; None: the text is kept.
 
         Texts are decided in order: no text is a duplicate of one that was dropped.
         """
@@ -217,7 +219,7 @@ class Cleaner:
         return copies
 
     def _copied(self, place: int, digests: Sequence[bytes]) -> tuple[str, int] | None:
-        """Return the kind of duplicate that a text is by its words, and the kept row, or None."""
+        """Return the kind of duplicate of a text, by its words, and the kept row; or None."""
         if digests and (row := self._seen.get(digests[place])) is not None:
             return "exact duplicate", row
         if self._near is not None and (row := self._near.find(place)) is not None:
@@ -237,7 +239,7 @@ class Cleaner:
             self._semantic.keep(vector, row)
 
     def _alone(self, text: str) -> Cleaned:
-        """Return the outcome for a text before duplicates are looked for."""
+        """Return the outcome for a text by all steps before the search for duplicates."""
         settings = self.settings
         if len(text.strip()) < settings.least_characters:
             return Cleaned(None, None, "short")

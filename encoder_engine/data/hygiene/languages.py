@@ -13,14 +13,14 @@ __all__ = ["Language", "LanguageLabeller"]
 
 
 class Language(NamedTuple):
-    """An ISO 639-1 code, and its probability among the languages that are considered."""
+    """An ISO 639-1 code, and its probability among the languages under consideration."""
 
     code: str
     probability: float
 
 
 class LanguageLabeller:
-    """Labels texts; ``among``: the languages that are considered, none for all.
+    """Labels texts with a language; ``among``: the languages to choose from; empty: all.
 
     Raises :class:`MissingDependencyError` without py3langid, and :class:`InputError` for a language
     that it does not know.
@@ -39,7 +39,7 @@ class LanguageLabeller:
             self._identifier.set_languages(list(among))
 
     def check(self, languages: Sequence[str]) -> None:
-        """Raise :class:`InputError` for a language that no text is ever labelled with."""
+        """Raise :class:`InputError` for a language that this labeller never returns."""
         known = set(self._identifier.labels)
         unknown = sorted(set(languages) - known)
         if unknown:

@@ -1,10 +1,10 @@
 """Finds near duplicates by MinHash and banded hashing (Broder 1997; Indyk & Motwani 1998).
 
-How it works: the signature of a text holds, for each of k hash functions, the least hash of its
-shingles; two signatures agree at a place with a probability equal to the Jaccard similarity of the
-texts. Signatures are cut into b bands of r numbers. Texts that share a band are compared by their
-shingles themselves, so that nothing below the threshold is called a duplicate. Texts come in order:
-one is a duplicate if it is near a text that was kept, and else it is kept.
+How it works: the signature of a text has, for each of k hash functions, the minimal hash of its
+shingles; two signatures agree in an element with a probability equal to the Jaccard similarity of
+the texts. Signatures are cut into b bands of r numbers. Texts that share a band are compared by the
+shingles themselves, so that no pair below the threshold counts as duplicates. Texts are read in
+order: a text is a duplicate if it is near an earlier text that was kept; otherwise it is kept.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ class Bands(NamedTuple):
     rows: int
 
     def found_share(self, similarity: float) -> float:
-        """Return the probability that texts of a Jaccard similarity share a band."""
+        """Return the probability that two texts with a Jaccard similarity share a band."""
         return float(1.0 - (1.0 - similarity**self.rows) ** self.number)
 
 
 def choose_bands(threshold: float, num_hashes: int = NUM_HASHES) -> Bands:
-    """Return the bands of most rows that miss at most 5% of the pairs at the threshold.
+    """Return the bands with the most rows that miss at most 5% of the pairs at the threshold.
 
-    More rows mean fewer comparisons of texts that are not near. Raises :class:`InputError` for a
+    More rows per band mean fewer comparisons of dissimilar texts. Raises :class:`InputError` for a
     threshold outside 0 to 1.
     """
     if not 0.0 < threshold <= 1.0:
@@ -60,7 +60,7 @@ def choose_bands(threshold: float, num_hashes: int = NUM_HASHES) -> Bands:
 
 
 def signatures(sets: Sequence[Hashes], factors: Hashes, terms: Hashes) -> npt.NDArray[np.uint32]:
-    """Return the signatures of sets that are not empty, uint32 [n, k].
+    """Return the MinHash signatures of non-empty sets of shingles, uint32 [n, k].
 
     factors, terms: uint64 [k], odd factors: each hash function is the upper half of ``a x + b``
     modulo 2^64 (Dietzfelbinger et al. 1997).
@@ -76,10 +76,10 @@ def signatures(sets: Sequence[Hashes], factors: Hashes, terms: Hashes) -> npt.ND
 
 
 class NearDuplicates:
-    """Remembers the texts that were kept, and finds those that are near one of them.
+    """Stores the shingles of kept texts, and finds texts that are near one of them.
 
     threshold: the Jaccard similarity of shingles from which texts are near.
-    size: words of a shingle.
+    size: the number of words of a shingle.
     seed: the seed of the hash functions.
 
     Memory holds the shingles of kept texts, 8 bytes for each word, and their bands.
@@ -101,7 +101,7 @@ class NearDuplicates:
         self._new: list[tuple[int, int]] = []
 
     def start(self, texts: Sequence[str]) -> None:
-        """Hash the next texts, which :meth:`find` and :meth:`keep` then take by their index."""
+        """Hash the next texts; :meth:`find` and :meth:`keep` then refer to them by index."""
         self._sets = [self._shingles.of(text) for text in texts]
         filled = [number for number, one in enumerate(self._sets) if len(one)]
         self._keys, self._new = [[] for _ in texts], []
@@ -110,7 +110,7 @@ class NearDuplicates:
             self._keys[number] = row
 
     def find(self, number: int) -> int | None:
-        """Return the least row of a kept text that a text is near, or None."""
+        """Return the lowest row of a kept text that text ``number`` is near, or None."""
         shingles, keys = self._sets[number], self._keys[number]
         near = {
             row
@@ -128,7 +128,7 @@ class NearDuplicates:
         return None
 
     def keep(self, number: int, row: int) -> None:
-        """Remember a text of :meth:`start` as kept; ``row``: the number of its row."""
+        """Mark text ``number`` of :meth:`start` as kept; ``row``: its row index."""
         if self._keys[number]:
             self._new.append((number, row))
             self._keep(row, self._sets[number], self._keys[number])
@@ -139,7 +139,7 @@ class NearDuplicates:
             bucket.setdefault(key, []).append(row)
 
     def added(self) -> dict[str, npt.NDArray[Any]]:
-        """Return what was kept since the last call of :meth:`start`, for :meth:`restore`."""
+        """Return the state added since the last call of :meth:`start`, for :meth:`restore`."""
         sets = [self._sets[number] for number, _ in self._new]
         keys = [self._keys[number] for number, _ in self._new]
         return {
@@ -150,14 +150,14 @@ class NearDuplicates:
         }
 
     def restore(self, added: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Remember again what :meth:`added` returned; restore windows in their order."""
+        """Restore the state that :meth:`added` returned; restore windows in their order."""
         sets = np.split(added["shingles"], np.cumsum(added["sizes"])[:-1])
         kept = added["rows"].tolist()
         for row, keys, shingles in zip(kept, added["keys"].tolist(), sets, strict=False):
             self._keep(row, shingles, keys)
 
     def _band_keys(self, sets: Sequence[Hashes]) -> Hashes:
-        """Return a number for each band of each set, uint64 [n, b]: equal for equal bands."""
+        """Return a hash of each band of each set, uint64 [n, b]; equal bands have equal hashes."""
         number, rows = self.bands
         signed = signatures(sets, self._factors, self._terms)[:, : number * rows]
         mixed = signed.astype(np.uint64) * self._mixing[: number * rows]

@@ -1,7 +1,8 @@
-"""Hooks for personal data: patterns that are masked or counted, by kind.
+"""Hooks for personal data: patterns of texts that are masked or counted, by kind.
 
-Patterns find what has a form: addresses, numbers with check digits. Names and stories have none:
-what is not found may still be personal. No match is stored or logged, only counts.
+Patterns find data with a fixed form: addresses, numbers with check digits. Names and stories have
+no such form, so the remaining text may still be personal. Matches are not stored or logged, only
+counted.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ __all__ = ["HOOKS", "Hook", "mask_personal"]
 
 
 class Hook(NamedTuple):
-    """A kind of personal data: its name, its pattern, and a check of what the pattern finds.
+    """A kind of personal data: its name, its pattern, and a validation of the pattern's matches.
 
-    by_groups: where the check fails, the last group after a space is left out, and the rest checked
-    again: a word after the number may have the form of a group.
+    by_groups: if the validation fails, drop the last group after a space and validate again,
+    because a word after the number may look like a group of digits.
     """
 
     kind: str
@@ -34,7 +35,7 @@ def _always(_: str) -> bool:
 
 
 def _luhn(found: str) -> bool:
-    """Return whether digits end in Luhn's check digit, as those of payment cards do."""
+    """Return whether digits end in Luhn's check digit, as payment card numbers do."""
     digits = [int(c) for c in found if c.isdecimal()]
     doubled = [d if n % 2 == 0 else d * 2 - 9 * (d > 4) for n, d in enumerate(reversed(digits))]
     return 13 <= len(digits) <= 19 and sum(doubled) % 10 == 0 and len(set(digits)) > 1
@@ -43,8 +44,8 @@ def _luhn(found: str) -> bool:
 def _iban(found: str) -> bool:
     """Return whether a word is an IBAN: its remainder modulo 97 is 1 (ISO 13616).
 
-    One in 97 other words has it too. A word without capitals must therefore be digits by half, as
-    all examples of the registry are.
+    One in 97 other words has this remainder too. A word without capitals must therefore consist of
+    digits by half, as all examples of the registry do.
     """
     plain = "".join(found.split()).upper()
     if found != found.upper() and 2 * sum(c.isdecimal() for c in plain) < len(plain):
@@ -58,7 +59,7 @@ def _octets(found: str) -> bool:
 
 
 def _phone(found: str) -> bool:
-    """Return whether there are as many digits as E.164 allows."""
+    """Return whether a match has as many digits as E.164 allows for phone numbers."""
     return 8 <= sum(c.isdecimal() for c in found) <= 15
 
 
@@ -107,7 +108,7 @@ HOOKS: tuple[Hook, ...] = (
 
 
 def mask_personal(text: str, hooks: Sequence[Hook] = HOOKS) -> tuple[str, Counter[str]]:
-    """Return a text with each match replaced by its kind, such as <email>, and the counts."""
+    """Return a text with matches replaced by their kinds, such as <email>, and the counts."""
     counts: Counter[str] = Counter()
     for hook in hooks:
 

@@ -1,12 +1,12 @@
-"""Cleans the rows of files into a new file; an interrupted run resumes from a folder beside it.
+"""Cleans the rows of files into a new file; interrupted runs resume from a folder beside it.
 
-How it works: ``_OUTPUT.partial/`` holds the lines so far, what the cleaner remembers (digests,
-shingles and vectors of the texts so far), and ``progress.json``: counts, how much of each file
-belongs to them, and a digest of the rows so far. Every few seconds, after a window, the files are
-flushed to the disk, then ``progress.json`` is replaced. A run that finds the folder cuts the files
-to the recorded sizes, restores the cleaner, compares the digest of the rows, and goes on at the
-next one. Its windows are those of a run that was never interrupted, and so are its bytes. At the
-end the files get their names, and the folder goes.
+How it works: ``_OUTPUT.partial/`` holds the lines written so far, the cleaner's state (digests,
+shingles and vectors of the texts so far), and ``progress.json``: counts, the sizes of the files at
+these counts, and a digest of the rows so far. Every few seconds, after a window, the files are
+flushed to the disk, then ``progress.json`` is replaced. A run that finds the folder truncates the
+files to the recorded sizes, restores the cleaner, compares the digest of the rows, and continues
+with the next row. Its windows, and so its bytes, are those of an uninterrupted run. At the end the
+files are renamed to their final names, and the folder is removed.
 """
 
 from __future__ import annotations
@@ -66,12 +66,13 @@ _LENGTH_BYTES = 8
 
 @dataclass(frozen=True, kw_only=True)
 class CleanJob:
-    """The files of a run, and what it depends on.
+    """The files of a cleaning run, and the settings that its output depends on.
 
-    output: the .jsonl file of kept rows. dropped: the file of dropped rows' numbers; None: no file.
+    output: the .jsonl file of kept rows. dropped: the file that lists dropped rows; None: no file.
     column: the column of the texts.
     language_column: the column to write labelled texts' languages to; rows must not have it.
-    begun: everything that the output depends on, as JSON values; only equal values are resumed.
+    begun: everything that the output depends on, as JSON values; a run resumes only with equal
+    values.
     overwrite: replace files, and an interrupted run of other settings.
     """
 
@@ -84,12 +85,12 @@ class CleanJob:
 
     @property
     def folder(self) -> Path:
-        """The folder that an interrupted run leaves."""
+        """The temporary folder, which an interrupted run leaves behind."""
         return _folder(self.output)
 
     @property
     def targets(self) -> dict[str, Path]:
-        """The files to write, by their names in the folder."""
+        """The files to write, by their names in the temporary folder."""
         dropped = {} if self.dropped is None else {DROPPED: self.dropped}
         return {KEPT: self.output, **dropped}
 
@@ -121,10 +122,10 @@ def clean_rows(
     finish: Callable[[str], None],
     watch: Callable[[CleanCounts], None] = lambda _counts: None,
 ) -> None:
-    """Clean rows into the files of a job; goes on where an interrupted run stopped.
+    """Clean rows into the files of a job; continue where an interrupted run stopped.
 
     records: all rows, from the first. cleaner: one that has read no text yet.
-    finish: called with the SHA-256 of the kept rows once the files have their names.
+    finish: called with the SHA-256 of the kept rows once the files have their final names.
     watch: called after each window.
 
     Raises :class:`OutputError` for files that exist, :class:`ResumeError` for an interrupted run of
@@ -150,7 +151,7 @@ def clean_rows(
 
 
 def _begin(job: CleanJob) -> dict[str, Any]:
-    """Return the record of an interrupted run, or write that of a new one."""
+    """Return the record of an interrupted run; or write and return that of a new run."""
     path = job.folder / PROGRESS
     if path.exists():
         mend = f"; remove {job.folder} to begin anew"
@@ -255,13 +256,13 @@ def _windows(records: Iterable[Record]) -> Iterator[list[Record]]:
 
 
 def _digest(rows: RowsDigest, window: Sequence[Record]) -> None:
-    """Add rows to a digest, which tells changed rows also of addresses and pipes."""
+    """Add rows to a digest, which reveals changed rows even for addresses and pipes."""
     lines = [json_line(record.values, default=str).decode() for record in window]
     rows.add(lines, [None] * len(lines))
 
 
 def _synced(files: dict[str, BinaryIO]) -> dict[str, int]:
-    """Return the sizes of files, once their bytes are on the disk."""
+    """Flush files to the disk, and return their sizes."""
     for file in files.values():
         file.flush()
         os.fsync(file.fileno())
@@ -270,7 +271,7 @@ def _synced(files: dict[str, BinaryIO]) -> dict[str, int]:
 
 @contextmanager
 def _reopened(path: Path, size: int) -> Iterator[BinaryIO]:
-    """Yield a file that is cut to its first ``size`` bytes, open at its end."""
+    """Truncate a file to its first ``size`` bytes, and yield it open for appending."""
     path.touch()
     if path.stat().st_size < size:
         raise OutputError(
@@ -291,7 +292,7 @@ def _append(stream: BinaryIO, added: dict[str, Any]) -> None:
 
 
 def _remembered(stream: BinaryIO) -> Iterator[dict[str, Any]]:
-    """Yield what each window of the interrupted run has added, and leave the stream at its end."""
+    """Yield the state that each window of the interrupted run added; leave the file at its end."""
     stream.seek(0)
     while length := stream.read(_LENGTH_BYTES):
         packed = io.BytesIO(stream.read(int.from_bytes(length, "little")))

@@ -1,6 +1,6 @@
 """Finds semantic duplicates: texts whose vectors are near those of a kept text (Abbas et al. 2023).
 
-Every text is compared with all kept ones, block by block: the time grows with their product.
+Every text is compared with all kept texts, block by block: the time is quadratic.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BLOCK = 8192
 
 
 class SemanticDuplicates:
-    """Remembers the vectors of kept texts, and finds those whose cosine reaches ``threshold``."""
+    """Stores the vectors of kept texts, and finds vectors whose cosine reaches ``threshold``."""
 
     def __init__(self, threshold: float = 0.95) -> None:
         if not 0.0 < threshold <= 1.0:
@@ -44,7 +44,10 @@ class SemanticDuplicates:
         self._new: list[tuple[int, int]] = []
 
     def start(self, vectors: npt.NDArray[np.floating]) -> None:
-        """Compare the next vectors [n, D], which :meth:`find` and :meth:`keep` take by index."""
+        """Compare the next vectors [n, D].
+
+        :meth:`find` and :meth:`keep` then refer to them by index.
+        """
         self.restore(self.added())
         self._unit = unit_vectors(np.asarray(vectors, np.float32))
         self._among, self._new = self._unit @ self._unit.T, []
@@ -52,7 +55,7 @@ class SemanticDuplicates:
         self._nearest = list(zip(best.tolist(), nearest.tolist(), strict=True))
 
     def find(self, number: int) -> int | None:
-        """Return the row of the nearest kept text that a vector is near, or None."""
+        """Return the row of the nearest kept text, if vector ``number`` is near it; or None."""
         cosine, row = self._nearest[number]
         if self._new:
             among = self._among[number, [kept for kept, _ in self._new]]
@@ -62,25 +65,25 @@ class SemanticDuplicates:
         return row if cosine >= self.threshold else None
 
     def keep(self, number: int, row: int) -> None:
-        """Remember a vector of :meth:`start` as kept; ``row``: the number of its text's row."""
+        """Mark vector ``number`` of :meth:`start` as kept; ``row``: the row index of its text."""
         self._new.append((number, row))
 
     def added(self) -> dict[str, npt.NDArray[Any]]:
-        """Return what was kept since the last call of :meth:`start`, for :meth:`restore`."""
+        """Return the state added since the last call of :meth:`start`, for :meth:`restore`."""
         return {
             "rows": np.array([row for _, row in self._new], np.int64),
             "vectors": self._unit[[number for number, _ in self._new]],
         }
 
     def restore(self, added: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Remember again what :meth:`added` returned; restore windows in their order."""
+        """Restore the state that :meth:`added` returned; restore windows in their order."""
         if len(added["rows"]):
             self._blocks.append(added["vectors"])
             self._rows += added["rows"].tolist()
             self._join_blocks()
 
     def _nearest_kept(self, unit: Floats) -> tuple[Floats, npt.NDArray[np.int64]]:
-        """Return the greatest cosine with a kept text, and its row; -2 if no text was kept."""
+        """Return the greatest cosine with a kept text, and that text's row; -2 if none was kept."""
         best = np.full(len(unit), -2.0, np.float32)
         nearest = np.zeros(len(unit), np.int64)
         rows = np.array(self._rows, np.int64)
@@ -96,7 +99,7 @@ class SemanticDuplicates:
         return best, nearest
 
     def _join_blocks(self) -> None:
-        """Join the last blocks up to ``BLOCK`` vectors: few large products are faster."""
+        """Merge the last blocks up to ``BLOCK`` vectors: few large products are faster."""
         while len(self._blocks) > 1 and len(self._blocks[-1]) + len(self._blocks[-2]) <= BLOCK:
             last = self._blocks.pop()
             self._blocks[-1] = np.concatenate([self._blocks[-1], last])

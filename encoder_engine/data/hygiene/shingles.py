@@ -1,8 +1,8 @@
-"""Texts as sets of hashed shingles, and their normal form for exact comparison.
+"""Sets of hashed shingles (n-grams) of texts, and texts' normal form for exact comparison.
 
 A shingle is a run of n words, or of n characters in scripts that do not separate words. Words are
-compared without case, compatibility forms and white space, so that copies that differ in
-typesetting alone are equal.
+compared without case, compatibility forms and white space, so that copies that differ only in
+typesetting are equal.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ def normal_digest(text: str) -> bytes:
 
 
 class Shingles:
-    """Hashes runs of ``size`` words to 64 bits; a shorter text is one shingle of all its words."""
+    """Hashes n-grams of ``size`` words to 64 bits; a shorter text is a single shingle."""
 
     def __init__(self, size: int) -> None:
         self.size = size
         self._hashes: dict[str, int] = {}
 
     def of(self, text: str) -> Hashes:
-        """Return the distinct shingles of a text, ascending uint64 [n]; empty without a word."""
+        """Return the distinct shingles of a text, ascending uint64 [n]; empty without words."""
         words = _WORDS.findall(normal_form(text))
         if not words:
             return np.zeros(0, np.uint64)
@@ -82,6 +82,6 @@ def jaccard(one: Hashes, other: Hashes) -> float:
 
 
 def stacked(sets: Sequence[Hashes]) -> tuple[Hashes, npt.NDArray[np.int64]]:
-    """Return sets end to end, and the start of each."""
+    """Return sets concatenated, and the start of each set."""
     starts = np.cumsum([0, *(len(one) for one in sets[:-1])]) if sets else np.zeros(0, np.int64)
     return (np.concatenate(sets) if sets else np.zeros(0, np.uint64)), starts

@@ -1,1 +1,1 @@
-"""Noised texts for sequence-to-sequence pretraining, and query-document pairs from plain text."""
+"""Makes training rows from plain text: noised texts (T5, BART), query-document pairs (ORQA)."""

@@ -36,7 +36,7 @@ Sentence = TypeVar("Sentence")
 
 
 class RowKey(NamedTuple):
-    """Names a row: its draws are a function of these numbers."""
+    """Identifies a row; random draws for the row are a function of these numbers."""
 
     seed: int
     epoch: int = 0
@@ -52,7 +52,7 @@ def mask_tokens(
 
 
 def delete_tokens(tokens: Sequence[Token], key: RowKey, *, share: float = 0.3) -> list[Token]:
-    """Delete each token with probability ``share``; nothing marks the place."""
+    """Delete each token with probability ``share``, without a mark in its place."""
     chosen = _choose(len(tokens), key, "token deletion", share)
     return [token for token, is_chosen in zip(tokens, chosen, strict=True) if not is_chosen]
 

@@ -16,7 +16,7 @@ __all__ = ["ClozePair", "inverse_cloze"]
 
 
 class ClozePair(NamedTuple):
-    """The index of the query among the passage's sentences, and the indices of the document's."""
+    """The index of the query in a passage's sentences, and the indices of the document's."""
 
     query: int
     document: list[int]

@@ -1,4 +1,4 @@
-"""Names of the noises, apart from their code: the command line reads them without NumPy."""
+"""Names of the noises, separate from their code so that the command line needs no NumPy."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ Token = TypeVar("Token", bound=Hashable)
 def cut_passages(sentences: Sequence[list[Token]], longest: int) -> Iterator[list[list[Token]]]:
     """Yield passages: consecutive sentences with at most ``longest`` tokens in total.
 
-    A sentence longer than that is cut. Empty sentences are left out.
+    Longer sentences are cut. Empty sentences are left out.
     """
     passage: list[list[Token]] = []
     room = longest

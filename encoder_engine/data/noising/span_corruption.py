@@ -26,7 +26,7 @@ Token = TypeVar("Token", bound=Hashable)
 
 @dataclass(frozen=True, kw_only=True)
 class Noised(Generic[Token]):
-    """A row of sequence-to-sequence training: what the encoder reads, what the decoder writes."""
+    """A sequence-to-sequence training row: the encoder's input and the decoder's target."""
 
     inputs: list[Token]
     targets: list[Token]
@@ -42,8 +42,8 @@ class SpanCorruption(Generic[Token]):
     ``mean_length``: the mean length of a span. A row with n tokens in spans has
     n / ``mean_length`` spans, rounded, and at least one.
 
-    Lengths are drawn uniformly from all ways to divide these tokens among the spans, as in T5. The
-    places are drawn uniformly from all that leave a token between two spans. (T5's code always
+    Lengths are drawn uniformly from all ways to divide these tokens among the spans, as in T5.
+    Positions are drawn uniformly from all that leave a token between two spans. (T5's code always
     begins a row with a kept token, and ends it with a span.)
 
     Raises :class:`ConfigError` for values out of range.
@@ -67,7 +67,7 @@ class SpanCorruption(Generic[Token]):
         """Corrupt a row: a pure function of seed, epoch and index.
 
         A row of one token gets no span, because one token must be kept. Raises :class:`BatchError`
-        for a row that needs more sentinels than there are, and for one that holds a sentinel.
+        for a row that needs more sentinels than there are, and for a row that contains a sentinel.
         """
         self._check(tokens, index)
         generator = row_generator(seed, epoch, index, "span corruption")
@@ -115,7 +115,7 @@ class SpanCorruption(Generic[Token]):
 def random_parts(
     total: int, num_parts: int, generator: np.random.Generator
 ) -> npt.NDArray[np.int64]:
-    """Draw positive parts of a sum, all ways equally probable, int64 [num_parts]."""
+    """Divide a sum into positive parts, uniformly at random among all ways, int64 [num_parts]."""
     cuts = np.sort(generator.choice(total - 1, num_parts - 1, replace=False)) + 1
     return np.diff(np.concatenate([[0], cuts, [total]])).astype(np.int64)
 

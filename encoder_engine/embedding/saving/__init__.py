@@ -1,1 +1,1 @@
-"""Writes embedders as directories, with their cards."""
+"""Writes embedders as directories with model cards."""

@@ -1,4 +1,4 @@
-"""Writes the card of a saved model: README.md with the metadata that the hub reads."""
+"""Writes a model card: README.md with the metadata that the Hugging Face hub reads."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def write_card(
     """Write README.md unless there is one: how the model is loaded, and facts by name.
 
     loader: the class that loads the directory.
-    subject: a sentence that says what the model makes of texts.
-    base_model: the model that this one was made of.
+    subject: a sentence that describes the model's results.
+    base_model: the model that this one was derived from.
     call: a line that uses the model.
     task: the hub's name of the model's task.
     """

@@ -1,4 +1,4 @@
-"""Writes the modules after pooling as sentence-transformers writes them, each in its folder."""
+"""Writes the modules after pooling in sentence-transformers' format, each in its own folder."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def open_target(
     *,
     of_head: str | None = None,
 ) -> Path:
-    """Make the directory that a model is written to, and return it.
+    """Create the directory that a model is saved to, and return its path.
 
     own: the directory that the model was loaded from.
     of_head: the quantization of a model with a head; None: no head, or no quantization.
@@ -80,7 +80,7 @@ def open_target(
 
 
 def check_writable(stack: ModuleStack) -> None:
-    """Raise :class:`UnsupportedFeatureError` for a module that the format cannot state."""
+    """Raise :class:`UnsupportedFeatureError` for a module that the format cannot represent."""
     for module in stack.modules:
         if isinstance(module, LayerNormModule) and module.epsilon != _EPSILON:
             raise UnsupportedFeatureError(
@@ -127,7 +127,7 @@ def write_module(folder: Path, module: StackModule, *, of_tokens: bool = False) 
 
 
 def class_path(kind: str) -> str:
-    """Return the path of a module's class in sentence-transformers."""
+    """Return the import path of a module's class in sentence-transformers."""
     return f"sentence_transformers.{_CLASSES.get(kind, f'models.{kind}')}"
 
 
@@ -155,8 +155,8 @@ def write_transformer_settings(
 ) -> None:
     """Write the settings of a model, and of its Transformer module.
 
-    stated: the model's type, prompts and others.
-    root: the model's directory; None: ``folder``, the Transformer's.
+    stated: the model's type, prompts and further settings.
+    root: the model's directory; None: ``folder``, which is the Transformer module's.
     max_seq_length: the most tokens of a text; None: no limit.
     transformer: further settings of the Transformer.
     """

@@ -50,7 +50,7 @@ def write_ranker_settings(
     max_seq_length: int | None,
     base_model: str | None,
 ) -> None:
-    """Write the files of a ``CrossEncoder`` beside classifier and tokenizer, and the card."""
+    """Write the files of a ``CrossEncoder``, except classifier and tokenizer, and the card."""
     stated = _stated("CrossEncoder", settings)
     stated[ACTIVATION_KEY] = ACTIVATION_NAMES[activation]
     write_transformer_settings(
@@ -90,12 +90,12 @@ def write_late_interaction_settings(
     normalized: bool = True,
     base_model: str | None = None,
 ) -> None:
-    """Write the files of a ``MultiVectorEncoder`` beside encoder and tokenizer, and the card.
+    """Write the files of a ``MultiVectorEncoder``, except encoder and tokenizer, and the card.
 
     modules: the modules after the encoder, for each token.
     expansion: the expansion of queries, as a Transformer states it; None: queries are not padded.
     skipped_words: the tokens that are left out; skipped_of: of ``"query"``, ``"document"`` or both.
-    kept_ids: the tokens of documents that remain; None: all others.
+    kept_ids: the token ids of documents that keep a vector; None: all that are not skipped.
     """
     check_writable(modules)
     write_transformer_settings(
@@ -146,10 +146,10 @@ def write_splade_settings(
     default_route: Route = "document",
     base_model: str | None = None,
 ) -> None:
-    """Write the files of a ``SparseEncoder`` beside masked LM and tokenizer, and the card.
+    """Write the files of a ``SparseEncoder``, except masked LM and tokenizer, and the card.
 
-    queries: the weights of queries, which a Router keeps beside the masked LM of documents; that is
-        in :func:`encoder_folder`.
+    queries: the token weights of queries, which a Router stores beside the masked LM of documents;
+    the masked LM is in :func:`encoder_folder`.
     """
     stated = _stated("SparseEncoder", settings) | {"similarity_fn_name": settings.similarity}
     if settings.max_active_dims is not None:
@@ -182,12 +182,12 @@ def write_splade_settings(
 
 
 def encoder_folder(folder: Path, queries: TokenWeights | None) -> Path:
-    """Return where the masked LM of a sparse model's directory is."""
+    """Return the folder of the masked LM in a sparse model's directory."""
     return folder if queries is None else folder / "document_0_Transformer"
 
 
 def _write_router(folder: Path, queries: TokenWeights, default_route: Route) -> None:
-    """Write the weights of queries with their tokenizer, and the modules of both routes."""
+    """Write the token weights of queries with the tokenizer, and modules.json of both routes."""
     place = "query_0_SparseStaticEmbedding"
     structure = {
         "query": {place: "SparseStaticEmbedding"},

@@ -37,7 +37,8 @@ def save_embedder(
 ) -> None:
     """Write a directory; see :meth:`Embedder.save_pretrained`.
 
-    write_layers: writes the two files of a hybrid embedder; None: the embedder is not hybrid.
+    write_layers: a function that writes the two layer files of a hybrid embedder; None: the
+    embedder is not hybrid.
     """
     recipe = embedder.recipe
     if recipe.layers is not None:
@@ -77,11 +78,11 @@ def write_sentence_settings(
     dimension: int,
     base_model: str | None,
 ) -> None:
-    """Write the files of a directory beside encoder and tokenizer, and the card.
+    """Write the files of an embedder's directory, except encoder and tokenizer, and the card.
 
     max_seq_length: the most tokens of a text; None: no limit.
     dimension: features of a vector.
-    base_model: the model that this one was made of.
+    base_model: the model that this one was derived from.
     """
     after = (*recipe.modules.modules, *([NormalizeModule()] if recipe.normalized else []))
     stated: dict[str, Any] = {

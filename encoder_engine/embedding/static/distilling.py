@@ -4,8 +4,7 @@ How it works: each token of the vocabulary is a text of its own, [CLS] token [SE
 computes all 30,000 in batches, which takes seconds, and their states are pooled. The vectors are
 centred, which removes the mean of all tokens, and projected to their principal components, which
 keep most of the variance in fewer features. Tokens are weighted by smooth inverse frequency (Arora
-et al. 2017): a / (a + p), with Zipf's law for p, since vocabularies stand in the order of
-frequency.
+et al. 2017): a / (a + p), with Zipf's law for p, because vocabularies are in order of frequency.
 
 Dimensions: V tokens, D features of the encoder, K features kept.
 """
@@ -63,7 +62,7 @@ def distill_model(
 ) -> StaticModel:
     """Distill the encoder of a model directory; see :meth:`StaticEmbedder.distill`.
 
-    base_model: the model's name, which the table states; None: the directory's name.
+    base_model: the model's name, which is stored with the table; None: the directory's name.
     """
     if pooling not in POOLINGS:
         raise InputError(f"pooling must be one of {', '.join(POOLINGS)}, got {pooling!r}")
@@ -131,7 +130,7 @@ def sif_weights(count: int, coefficient: float) -> npt.NDArray[np.float32]:
 def _static_spec(
     spec: TokenizerSpec, remove_tokens: str | None
 ) -> tuple[TokenizerSpec, npt.NDArray[np.int32]]:
-    """Return the tokenizer of the table, and the encoder's id of each of its tokens."""
+    """Return the tokenizer of the table, and the encoder's id of each token in the table."""
     model = spec.model
     if isinstance(model, SentencePieceSpec):
         raise UnsupportedFeatureError(

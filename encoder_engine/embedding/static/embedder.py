@@ -1,4 +1,4 @@
-"""Static embeddings: tokenize, look up, average. No encoder runs, and no PyTorch.
+"""Static embeddings: tokenize, look up rows of a table, average. No encoder, and no PyTorch.
 
 How it works: a window of 4,096 texts is tokenized by all threads into packed ids. One native call
 then adds the table's rows of each text, divides by their number and normalizes. The table stays the
@@ -54,8 +54,9 @@ __all__ = ["Coverage", "StaticEmbedder", "StaticEngine"]
 class StaticEmbedder(DenseMethods):
     """Turns texts into vectors as model2vec or sentence-transformers would with the same directory.
 
-    It is safe to call from several threads. A text without a known token has the vector 0. Vectors
-    are float32, also of tables of fewer bits; ``batch_tokens`` and ``batch_size`` change nothing.
+    It is safe to call from several threads. A text without a known token gets a vector of zeros.
+    Vectors are float32, even if the table has fewer bits; ``batch_tokens`` and ``batch_size`` have
+    no effect.
     """
 
     engine: StaticEngine
@@ -93,11 +94,12 @@ class StaticEmbedder(DenseMethods):
 
         The table keeps its dtype, float32, float16, bfloat16 or int8, and stays the file's pages.
 
-        max_length: tokens kept of a text, None: all. ``"stated"``: the directory's.
+        max_length: the most tokens of a text; None: no limit. ``"stated"``: the directory's limit.
         rules: ``"model2vec"`` leaves unknown tokens out, keeps 512 tokens unless config.json says
-            otherwise, and first cuts a text to that many times the median length of a token.
-            ``"sentence-transformers"`` keeps unknown tokens, and cuts where tokenizer.json says so.
-            None: ``"model2vec"`` if that is the ``model_type`` of config.json, else the other.
+            otherwise, and first truncates a text to 512 times the median number of characters of a
+            token. ``"sentence-transformers"`` keeps unknown tokens, and truncates as tokenizer.json
+            states. None: ``"model2vec"`` if that is the ``model_type`` of config.json, else the
+            other.
         num_threads: the threads of a call; None: those that the process may use.
         hub: see :class:`HubKeywords`.
 
@@ -130,12 +132,12 @@ class StaticEmbedder(DenseMethods):
         """Read a text file of word2vec, GloVe or fastText: a word and its numbers in each line.
 
         The first line may state the number of words and of features. Texts are cut into words at
-        white space and around punctuation, as BERT does. Words that the file lacks are left out;
-        :meth:`coverage` counts them. A file may be compressed.
+        white space and around punctuation, as BERT does. Words of texts that the file lacks are
+        ignored; :meth:`coverage` counts them. A file may be compressed.
 
         lowercase: lower-cases texts; None: where no word of the file has an upper-case letter.
-        max_words: reads only so many words from the start, which are the most frequent.
-        normalize: vectors of texts have length 1.
+        max_words: the number of words to read from the start, which are the most frequent.
+        normalize: scale vectors of texts to length 1.
 
         Raises :class:`RowError` with the line that cannot be read.
         """
@@ -164,13 +166,13 @@ class StaticEmbedder(DenseMethods):
         """Make a table from an encoder's vocabulary, as model2vec does (Tulkens and van Dongen).
 
         Each token goes through the encoder alone, between the special tokens, and is pooled. The
-        vectors are projected to their principal components. A token's vector is multiplied by
-        ``a / (a + p)``, where p is its probability by Zipf's law: tokens stand in the order of
-        their frequency.
+        vectors are projected to their principal components. A token's vector is multiplied by ``a /
+        (a + p)``, where p is its probability by Zipf's law: the vocabulary is in order of
+        frequency.
 
         dimension: principal components to keep; None: no projection.
-        sif_coefficient: a; None: no weights.
-        pooling: of the tokens' states, ``"mean"``, ``"cls"`` or ``"lasttoken"``.
+        sif_coefficient: ``a`` in this formula; None: no weights.
+        pooling: of the hidden states, ``"mean"``, ``"cls"`` or ``"lasttoken"``.
         remove_tokens: a regular expression of tokens to leave out of a WordPiece vocabulary.
 
         Exceptions: see :meth:`Embedder.from_pretrained`.
@@ -208,12 +210,12 @@ class StaticEmbedder(DenseMethods):
 
     @property
     def max_seq_length(self) -> int | None:
-        """Tokens kept of each text; None: all."""
+        """The most tokens of a text; None: no limit."""
         return self.model.settings.max_length
 
     @property
     def dimension(self) -> int:
-        """Features of a vector before ``truncate_dim``."""
+        """The number of features of a vector before ``truncate_dim``."""
         return self.model.table.width
 
     @property
@@ -223,7 +225,7 @@ class StaticEmbedder(DenseMethods):
 
     @property
     def stated_similarity(self) -> str | None:
-        """The name of the similarity that the directory states; None: it states none."""
+        """The name of the similarity that the directory states, if any."""
         return self.model.settings.similarity
 
     @property
@@ -233,11 +235,11 @@ class StaticEmbedder(DenseMethods):
 
     @property
     def default_prompt_name(self) -> str | None:
-        """The prompt of a call that names none."""
+        """The name of the prompt for calls that name none."""
         return self.model.settings.default_prompt_name
 
     def kinds(self) -> dict[str, Kind]:
-        """Return dense vectors; see :meth:`Model.kinds`."""
+        """Return the kind ``dense`` of results; see :meth:`Model.kinds`."""
         rules = self.model.settings.rules
         return {"dense": StaticDense(self, self._recipe, rules=rules, cut=self._cut)}
 
@@ -258,7 +260,7 @@ class StaticEmbedder(DenseMethods):
     def coverage(self, texts: str | Iterable[str]) -> Coverage:
         """Count tokens that the table has no vector for, and the texts that have no other tokens.
 
-        Only the rules of model2vec and tables of words leave unknown tokens out.
+        Unknown tokens are only left out by the rules of model2vec and by tables of words.
         """
         unknown = unknown_id(self.tokenizer)
         num_tokens = num_unknown = num_empty = 0
@@ -284,14 +286,14 @@ class StaticEmbedder(DenseMethods):
         save_static_model(self.model, directory, dtype=dtype)
 
     def truncating(self, side: Literal["left", "right"]) -> Self:
-        """Return an embedder of the same table that cuts this end of long texts."""
+        """Return an embedder of the same table that truncates long texts at this side."""
         found = copy(self)
         tokenizer = Tokenizer(replace(self.tokenizer.spec, truncation_side=side))
         found.model = replace(self.model, tokenizer=tokenizer)
         return found
 
     def with_max_length(self, max_length: int | None) -> Self:
-        """Return an embedder of the same table that keeps so many tokens of a text; None: all."""
+        """Return an embedder of the same table with another token limit; None: no limit."""
         if max_length is not None:
             check_positive(max_length, "max_length")
         settings = replace(self.model.settings, max_length=max_length)

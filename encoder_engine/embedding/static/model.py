@@ -1,4 +1,4 @@
-"""A static model: a table of embeddings with its engine, its tokenizer, and a library's rules."""
+"""A static model: embedding table, tokenizer, and the library's rules for special cases."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class StaticSettings:
     """The settings of a static model.
 
     rules: the library whose treatment of unknown tokens and of long texts applies.
-    normalized: vectors have Euclidean length 1.
-    max_length: tokens kept of a text; None: all.
+    normalized: whether vectors are scaled to Euclidean length 1.
+    max_length: the most tokens of a text; None: no limit.
     prompts, default_prompt_name, truncate_dim, similarity: see :class:`PoolingRecipe`.
     base_model: the model that the table was distilled from, if stated.
     """
@@ -56,7 +56,7 @@ class StaticSettings:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StaticModel:
-    """A table, the tokenizer whose ids it has rows for, and the settings.
+    """A table, a tokenizer whose ids index the table's rows, and the settings.
 
     Texts with tokens that have no row are refused.
     """
@@ -77,7 +77,7 @@ def unknown_id(tokenizer: Tokenizer) -> int:
 
 
 def median_token_length(tokenizer: Tokenizer) -> int:
-    """Return the median number of characters of a token, by which model2vec cuts long texts."""
+    """Return the median number of characters per token, by which model2vec truncates long texts."""
     lengths = {token: len(token) for token in tokenizer.spec.model.vocab}
     lengths |= {token.content: len(token.content) for token in tokenizer.spec.added_tokens}
     return int(np.median(list(lengths.values())))
@@ -85,7 +85,7 @@ def median_token_length(tokenizer: Tokenizer) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class StaticEngine:
-    """The :class:`Engine` of a table: the mean of the rows of a text's tokens."""
+    """The :class:`Engine` of a static table: averages the table's rows of a text's tokens."""
 
     model: StaticModel
     num_threads: int
@@ -100,11 +100,11 @@ class StaticEngine:
 
     @property
     def batch_tokens(self) -> int:
-        """The most tokens of a batch by default: to add a million rows takes a core 20 ms."""
+        """The most tokens of a batch by default; a core adds a million rows in 20 ms."""
         return 2**20
 
     def run(self, rows: TokenRows, *outputs: Output) -> tuple[Vectors, ...]:
-        """Average the rows of the table, which is the one output; see :meth:`Engine.run`."""
+        """Compute the only output, the mean of the table's rows; see :meth:`Engine.run`."""
         (output,) = outputs
         if not isinstance(output, Pooled):
             raise TypeError(f"a table has no output {type(output).__name__}")
@@ -122,7 +122,7 @@ class StaticEngine:
         return self.model.table.fingerprint()
 
     def versions(self) -> dict[str, str]:
-        """Return no versions: NumPy and the extension decide the bits."""
+        """Return {}: the results depend on no library's version but NumPy's and this package's."""
         return {}
 
 

@@ -65,7 +65,7 @@ _NO_LIMIT = 10**6
 
 @dataclass(frozen=True, kw_only=True)
 class _Layout:
-    """The folder of the table, and whether the vectors are normalised by a module."""
+    """The folder of the table, and whether a Normalize module follows it."""
 
     directory: Path
     folder: Path
@@ -140,14 +140,14 @@ def _layout(directory: Path, modules: Sequence[Module], *, has_config: bool = Fa
 
 
 def is_model2vec(config: Path) -> bool:
-    """Return whether a config.json states the model_type of model2vec, which decides the rules."""
+    """Return whether a config.json has model2vec's ``model_type``, which decides the rules."""
     if not config.is_file():
         return False
     return bool(read_value(config).object().get("model_type") == MODEL_TYPE)
 
 
 def _read_settings(layout: _Layout, rules: Rules, tokenizer: Tokenizer) -> StaticSettings:
-    """Read the settings of both layouts; model2vec's config.json decides where there is one."""
+    """Read the settings of either layout; model2vec's config.json takes precedence."""
     stated = read_settings(layout.directory, "SentenceTransformer")
     normalized, base = layout.normalizes, None
     limit: int | None = DEFAULT_MAX_LENGTH
@@ -179,7 +179,7 @@ def _read_settings(layout: _Layout, rules: Rules, tokenizer: Tokenizer) -> Stati
 
 
 def _read_table(folder: Path, left_out: int) -> StaticTable:
-    """Map the table; read the mapping and the weights, which have one number for each token."""
+    """Map the table; read ``mapping`` and ``weights``, which have one number per token."""
     verify_checksums(folder)
     opened = MappedFiles(mapped_files(folder))
     with open_tensors(folder) as tensors:

@@ -86,7 +86,7 @@ def save_static_model(
 
 
 def _with_limit(tokenizer: Tokenizer, max_length: int | None) -> Tokenizer:
-    """Return a tokenizer whose file states the limit: sentence-transformers reads it there."""
+    """Return a tokenizer whose file states the token limit, for sentence-transformers."""
     stated = tokenizer.spec.truncation
     if max_length == (None if stated is None else stated.max_length):
         return tokenizer

@@ -2,7 +2,7 @@
 
 A line is a word and its numbers, separated by spaces. word2vec and fastText begin with a line of
 two numbers, of words and of features; GloVe does not. The file is read line by line into a table
-that grows by half, so that memory never holds more than it twice.
+that grows by half, so that memory never exceeds twice its size.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def word_tokenizer(vocabulary: dict[str, int], *, lowercase: bool) -> Tokenizer:
 
 
 def _read(path: Path, max_words: int | None) -> tuple[list[str], npt.NDArray[np.float32]]:
-    """Return the words and their vectors, float32 [V, D]; the first of equal words counts."""
+    """Return the words and their vectors, float32 [V, D]; of repeated words the first counts."""
     words: dict[str, int] = {}
     table = np.empty((0, 0), dtype=np.float32)
     stated: tuple[int, int] | None = None
@@ -141,7 +141,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def _header(line: str) -> tuple[int, int] | None:
-    """Return the numbers of words and of features of a first line that states them."""
+    """Return the numbers of words and of features, if the first line states them."""
     parts = line.split(" ")
     if len(parts) == 2 and all(part.isascii() and part.isdigit() for part in parts):
         count, width = map(int, parts)
@@ -150,7 +150,7 @@ def _header(line: str) -> tuple[int, int] | None:
 
 
 def _split(line: str, width: int, path: Path, number: int) -> tuple[str, list[str]]:
-    """Return the word and its numbers as texts; a word may hold spaces where D is known."""
+    """Return the word and its numbers as strings; a word may contain spaces if D is known."""
     separator = "\t" if "\t" in line and " " not in line else " "
     parts = line.split(separator)
     if width == 0:

@@ -1,9 +1,9 @@
 """Merges low-rank adapters (LoRA) into the weights of a checkpoint as these are read.
 
 How it works: an adapter adds ``s B A`` to a weight W (Hu et al. 2022). A merged tensor is read as
-W, to which the product is added in float32, so an encoder with an adapter costs what the encoder
-costs. Two layouts are read: peft's, a folder with adapter_config.json, and checkpoints that hold an
-adapter for each of several tasks beside every weight, one of which is chosen by name.
+W, to which the product is added in float32, so inference with an adapter is as fast as without. Two
+layouts are read: peft's, a folder with adapter_config.json, and checkpoints that hold an adapter
+for each of several tasks beside every weight, one of which is chosen by name.
 
 Dimensions: r rank, K columns and N rows of a dense layer's weight.
 """
@@ -116,9 +116,10 @@ NAMES_OF_STACKED = "lora_adaptations"
 def weights_directory(directory: Path) -> Path:
     """Return the directory of config.json and weights: ``directory``, or an adapter's base model.
 
-    A directory with config.json and weights of its own is its adapter's base, as in transformers.
-    The base is a directory or a hub id, of the revision that the adapter was trained on where it
-    states one; see :func:`fetching`. Raises :class:`ConfigError` for an adapter without a base.
+    A directory with config.json and weights of its own is itself the base model of its adapter, as
+    in transformers. The base is a directory or a hub id, of the revision that the adapter was
+    trained on where it states one; see :func:`fetching`. Raises :class:`ConfigError` for an adapter
+    without a base.
     """
     adapter = directory / ADAPTER
     if not adapter.is_file():
@@ -155,7 +156,7 @@ def merge_adapters(
     directory: with adapter_config.json, its peft adapter is merged; else one stacked on weights.
     config: config.json, which lists the names of stacked adapters.
     files: keeps the adapter's file open.
-    prefix: of the encoder's tensor names in a model with a head.
+    prefix: the start of the encoder's tensor names in a model with a head.
     chosen: the name of one of several stacked adapters; None: none of these is merged.
 
     Raises :class:`UnsupportedFeatureError` for an adapter of another kind, :class:`ConfigError` for
@@ -170,9 +171,9 @@ def merge_adapters(
 
 
 def modules_beside(directory: Path, family: Family) -> tuple[str, ...]:
-    """Return the prefixes of the modules that an adapter saves whole and the encoder lacks.
+    """Return the name prefixes of modules that an adapter stores in full and the encoder lacks.
 
-    They are, for example, heads that no family has. Empty for a directory without an adapter.
+    Examples are heads that the family does not define. Empty for a directory without an adapter.
     """
     if not (directory / ADAPTER).is_file():
         return ()
@@ -186,7 +187,8 @@ def modules_beside(directory: Path, family: Family) -> tuple[str, ...]:
 def check_no_leftovers(directory: Path) -> None:
     """Raise :class:`OutputError` for files in the target folder that would change the saved model.
 
-    Loading would merge an adapter into the saved weights, and prefer a compiled encoder to these.
+    Such files are an adapter, which loading would merge into the saved weights, and a compiled
+    encoder, which loading would prefer to the saved weights.
     """
     for name, effect in ((ADAPTER, "changes"), (COMPILED, "is loaded instead of")):
         if (directory / name).exists():
@@ -197,7 +199,7 @@ def check_no_leftovers(directory: Path) -> None:
 
 
 def has_stacked_adapters(directory: Path) -> bool:
-    """Return whether config.json lists adapters by task."""
+    """Return whether config.json lists adapters stored beside the weights, one per task."""
     path = directory / "config.json"
     if not path.is_file():
         return False
@@ -206,12 +208,12 @@ def has_stacked_adapters(directory: Path) -> bool:
 
 @dataclass(kw_only=True)
 class _Parts:
-    """The tensors of one module's adapter: A [r, K], B [N, r], and the bias of B, [N]."""
+    """The tensors of one layer's adapter: A [r, K], B [N, r], and the bias of B, [N]."""
 
     tensors: dict[str, StoredTensor] = field(default_factory=dict)
 
     def pair(self, name: str) -> tuple[StoredTensor, StoredTensor, bool]:
-        """Return A, B, and whether they are of an embedding."""
+        """Return the tensors A and B, and whether they adapt an embedding table."""
         for first, second, is_embedding in (
             ("A", "B", False),
             ("embedding_A", "embedding_B", True),
@@ -273,7 +275,9 @@ def _merge_peft(
 
 
 def _token_indices(config: JsonValue, module: str) -> list[JsonValue]:
-    """Return the trained tokens of a table; an output layer tied to it has the same ones.
+    """Return the indices of the tokens whose embeddings the adapter trained.
+
+    Tied layers share them.
 
     Raises :class:`TensorNamesError` where several tables are stated and none is ``module``.
     """
@@ -293,7 +297,7 @@ def _token_indices(config: JsonValue, module: str) -> list[JsonValue]:
 def _with_tokens(
     name: str, base: StoredTensor, rows: StoredTensor, indices: list[JsonValue]
 ) -> StoredTensor:
-    """Return a table whose rows of some tokens are replaced."""
+    """Return an embedding table in which the rows of the trained tokens are replaced."""
     shape = (len(indices), *base.shape[1:])
     if rows.shape != shape:
         raise TensorShapeError(
@@ -318,7 +322,7 @@ def _merge_module(
     places: Mapping[str, str],
     prefix: str,
 ) -> None:
-    """Replace a module's weight, and its bias where B has one, by the merged tensors."""
+    """Replace a layer's weight, and its bias where B has one, by the merged tensors."""
     bare = module.removeprefix(prefix)
     first, second, is_embedding = parts.pair(module)
     if f"{bare}.weight" not in places:
@@ -346,7 +350,7 @@ def _merge_module(
 
 
 def _refuse_other_kinds(config: JsonValue) -> None:
-    """Raise :class:`UnsupportedFeatureError` unless merging ``s B A`` is all the adapter does."""
+    """Raise :class:`UnsupportedFeatureError` unless the adapter only adds ``s B A`` to weights."""
     kind = config.get("peft_type").value
     if kind != "LORA":
         raise UnsupportedFeatureError(
@@ -393,7 +397,7 @@ def _merge_stacked(
     config: Mapping[str, Any],
     chosen: str | None,
 ) -> dict[str, StoredTensor]:
-    """Merge one of the adapters that lie beside every weight, A and B with a leading dimension."""
+    """Merge one of the adapters stored beside each weight, whose A and B have a task dimension."""
     merged: dict[str, StoredTensor] = {}
     stacked: defaultdict[str, dict[str, StoredTensor]] = defaultdict(dict)
     for name, tensor in tensors.items():
@@ -454,7 +458,7 @@ def _product(
     *,
     flipped: bool = False,
 ) -> Array:
-    """Return ``scale * B @ A``; ``flipped``: its transpose."""
+    """Return ``scale * B @ A`` from functions that read both; ``flipped``: its transpose."""
     product: Array = widen(read_second()) @ widen(read_first()) * scale
     return product.T if flipped else product
 
@@ -467,7 +471,7 @@ def _scaled(read: Callable[[], Array], scale: float) -> Array:
 def _added(
     name: str, base: StoredTensor, product: Callable[[], Array], shape: tuple[int, ...]
 ) -> StoredTensor:
-    """Return the sum of a stored tensor and a product, computed when it is read."""
+    """Return a stored tensor plus a product, which is computed when the result is read."""
     if base.shape != shape:
         raise TensorShapeError(
             f"the adapter of {name} is {list(shape)}, the weight {list(base.shape)}",

@@ -40,7 +40,7 @@ _STORAGES: dict[str, np.dtype[Any]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class _Storage:
-    """A storage of the archive: ``count`` numbers in a file of their own."""
+    """A storage of the archive: a file of ``count`` numbers."""
 
     path: Path
     name: str
@@ -50,7 +50,7 @@ class _Storage:
 
 @dataclass(frozen=True, kw_only=True)
 class ArchivedTensor:
-    """A tensor in an archive: a strided part of a storage."""
+    """A tensor in an archive: a strided view of a storage."""
 
     storage: _Storage
     offset: int
@@ -63,7 +63,7 @@ class ArchivedTensor:
         return self.storage.dtype
 
     def read(self) -> Array:
-        """Return the tensor in memory of its own."""
+        """Read the tensor into newly allocated memory."""
         storage = self.storage
         # A pickle can set the fields of what it has made.
         _check_layout(self.offset, self.shape, self.strides)
@@ -92,7 +92,7 @@ class ArchivedTensor:
 
 @dataclass(frozen=True, kw_only=True)
 class UnusableTensor:
-    """A tensor that no weight may be, sparse or of another dtype: its kind and shape."""
+    """A tensor that cannot be a weight, being sparse or of another dtype: its kind and shape."""
 
     kind: str
     shape: tuple[int, ...]
@@ -112,7 +112,7 @@ def _open(path: Path) -> ZipFile:
 
 
 def read_archive(path: Path) -> Any:
-    """Return what an archive holds, with each tensor as an :class:`ArchivedTensor`.
+    """Return the object in an archive, with each tensor as an :class:`ArchivedTensor`.
 
     Raises :class:`CheckpointFileError` for a damaged file and for one that holds anything else than
     tensors in dictionaries.
@@ -145,7 +145,7 @@ class _Unpickler(pickle.Unpickler):
         self._path, self._root = path, root
 
     def find_class(self, module: str, name: str) -> Any:
-        """Return what a known name stands for; refuse any other name."""
+        """Return the function or class for a known name; refuse any other name."""
         if (module, name) == ("collections", "OrderedDict"):
             return OrderedDict
         if module == "torch" and name in _STORAGES:
@@ -169,7 +169,7 @@ class _Unpickler(pickle.Unpickler):
         raise pickle.UnpicklingError(f"it asks for {module}.{name}")
 
     def persistent_load(self, pid: Any) -> Any:
-        """Return the storage that a tensor names."""
+        """Return the storage that a tensor refers to."""
         kind, dtype, key, _, count = pid
         if kind != "storage" or not isinstance(dtype, np.dtype):
             raise pickle.UnpicklingError(f"it asks for a {kind!r}")
@@ -186,7 +186,7 @@ def _rebuild_tensor(
 
 
 def _check_layout(offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> None:
-    """Raise :class:`CheckpointFileError` for a tensor that would begin before its storage."""
+    """Raise :class:`CheckpointFileError` for a tensor that would begin before its storage does."""
     if offset < 0 or min((*shape, *strides), default=0) < 0 or len(shape) != len(strides):
         raise CheckpointFileError(
             f"a tensor of {list(shape)} has the strides {list(strides)} and begins at {offset}; "

@@ -1,4 +1,4 @@
-"""Arrays of a checkpoint's dtypes. NumPy has no bfloat16: such numbers are 16-bit words in a field.
+"""NumPy arrays of a checkpoint's dtypes, with bfloat16 as a structured dtype of 16-bit words.
 
 A dtype is named as PyTorch names it: ``"float32"``, ``"bfloat16"``, ``"int8"``.
 """
@@ -38,7 +38,7 @@ CHUNK = 1 << 16
 
 
 def dtype_name(dtype: np.dtype[Any]) -> str:
-    """Return PyTorch's name of a dtype."""
+    """Return PyTorch's name of a NumPy dtype."""
     return "bfloat16" if dtype == BFLOAT16 else dtype.name
 
 
@@ -48,7 +48,7 @@ def words(array: Array) -> Array:
 
 
 def widen(array: Array) -> Array:
-    """Return floating-point numbers as float32 exactly, float64 and float32 as they are."""
+    """Convert 16-bit floats to float32, which is exact; return float32 and float64 unchanged."""
     if array.dtype != BFLOAT16:
         return array.astype(np.float32) if array.dtype == np.float16 else array
     wide = words(array).astype(np.uint32)
@@ -57,9 +57,9 @@ def widen(array: Array) -> Array:
 
 
 def cast(array: Array, dtype: str) -> Array:
-    """Return floating-point numbers in float32 or bfloat16, rounded to the nearest, ties to even.
+    """Convert floating-point numbers to float32 or bfloat16, rounding to nearest, ties to even.
 
-    An array that has the dtype is returned itself.
+    An array that already has the dtype is returned itself.
     """
     if dtype_name(array.dtype) == dtype:
         return array
@@ -90,11 +90,11 @@ def arrays_sha256(arrays: Iterable[tuple[str, Array]], facts: str = "") -> str:
 
 
 def largest_word(blocks: Iterable[Array]) -> int:
-    """Return the largest magnitude as the integer that its bits make, 0 for none.
+    """Return the largest magnitude in the blocks, as the integer with the same bits; 0 if empty.
 
-    Magnitudes are ordered as these integers are, with infinity and then NaN above all numbers. Of
-    signed integers the largest is that of the numbers above 0, of unsigned ones that of the numbers
-    below; neither needs memory, where clearing each sign would.
+    Magnitudes compare like these integers, with infinity and then NaN above all numbers. The
+    maximum as signed integers is the largest positive number, and the maximum as unsigned integers
+    the largest negative one; neither needs memory, as clearing each sign bit would.
     """
     largest = 0
     for block in blocks:

@@ -1,4 +1,4 @@
-"""Turns a checkpoint's tensors into parameters; every name, shape and value is checked."""
+"""Makes parameters of a checkpoint's tensors; checks every name, shape and value."""
 
 from __future__ import annotations
 
@@ -44,8 +44,9 @@ class Assembly:
     """Reads a checkpoint's tensors as a model's parameters, each once, and checks their values.
 
     ``shapes``: the parameters by the engine's names.
-    ``whole``: the parameters that must be int8.
-    ``arrangements``: of parameters that are not plain stacks of equal parts, by the engine's names.
+    ``whole``: the names of parameters that must be int8.
+    ``arrangements``: the orders of rows and columns, by the engine's names, of parameters that are
+    not plain stacks of equal parts.
     """
 
     def __init__(
@@ -160,7 +161,7 @@ def unstack_array(origin: Origin, parameter: Array) -> dict[str, Array]:
 
 
 def raise_of_unstored(origin: Origin) -> NoReturn:
-    """Raise :class:`UnsupportedFeatureError` for rows of a parameter that no checkpoint has."""
+    """Raise :class:`UnsupportedFeatureError` for parameter rows that no checkpoint stores."""
     raise UnsupportedFeatureError(
         f"the parameter of {' and '.join(origin.names)} has further rows, which must be zero "
         "because a checkpoint of this family does not store them; some are not"
@@ -168,7 +169,7 @@ def raise_of_unstored(origin: Origin) -> NoReturn:
 
 
 def _is_suspicious(name: str, array: Array, blocks: Iterable[Array]) -> bool:
-    """Return whether a tensor has implausibly large values; raise for unusable ones."""
+    """Return whether a tensor has implausibly large values; raise for NaN and infinity."""
     if dtype_name(array.dtype) not in WEIGHT_DTYPES:
         raise CheckpointFileError(
             f"{name} is {dtype_name(array.dtype)}; weights must be dense float64, "

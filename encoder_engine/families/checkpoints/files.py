@@ -125,7 +125,7 @@ def fetched_by(hub: Mapping[str, Any]) -> Iterator[None]:
 
 
 def fetching(load: Load) -> Load:
-    """Decorate a loader: its hub keywords fetch base models too; see :func:`fetched_by`."""
+    """Decorate a loading function: its hub keywords are also used to fetch base models."""
 
     @wraps(load)
     def load_by_keywords(*arguments: Any, **options: Any) -> Any:
@@ -136,7 +136,7 @@ def fetching(load: Load) -> Load:
 
 
 def hub_of_base() -> HubKeywords:
-    """Return the current loading's hub keywords, less the revision, for an adapter's base model."""
+    """Return the current call's hub keywords without the revision, for an adapter's base model."""
     hub = HubKeywords(**(_LOADING.get() or {}))
     hub.pop("revision", None)
     return hub
@@ -145,10 +145,10 @@ def hub_of_base() -> HubKeywords:
 def resolve_directory(path_or_hub_id: str | os.PathLike[str], **hub: Unpack[HubKeywords]) -> Path:
     """Find a model's local directory, downloading it if it is an id on the Hugging Face hub.
 
-    An existing directory wins. The download needs ``huggingface_hub`` (extra ``hf``) and honours
-    its offline mode. Raises :class:`CheckpointFileError` with what was looked for,
-    :class:`ConfigError` for a ``revision`` of a local directory, and ``TypeError`` for an unknown
-    keyword.
+    An existing local directory takes precedence. The download needs ``huggingface_hub`` (extra
+    ``hf``) and honours its offline mode. Raises :class:`CheckpointFileError` that lists what was
+    looked for, :class:`ConfigError` for a ``revision`` of a local directory, and ``TypeError`` for
+    an unknown keyword.
     """
     for name in hub:
         if name not in HubKeywords.__annotations__:
@@ -173,7 +173,7 @@ def resolve_directory(path_or_hub_id: str | os.PathLike[str], **hub: Unpack[HubK
 
 
 def take_directory(path_or_hub_id: str | os.PathLike[str], options: dict[str, Any]) -> Path:
-    """Find a model's directory by the :class:`HubKeywords` in ``options``; remove these there."""
+    """Find a model's directory by the :class:`HubKeywords` in ``options``, and remove these."""
     hub = {name: options.pop(name) for name in HubKeywords.__annotations__ if name in options}
     return resolve_directory(path_or_hub_id, **hub)
 
@@ -253,12 +253,12 @@ class StoredTensor(NamedTuple):
     """A tensor in a file.
 
     dtype: PyTorch's name, or that of safetensors where NumPy has no such dtype.
-    read: returns the tensor in memory of its own; that of a ``.bin`` in the format before
-        PyTorch 1.6 is in memory already.
-    map: returns the tensor as the file's pages, read-only: pages are read when they are first
-        touched, and leave the process's memory with the array.
-    blocks: yields the tensor's elements in memory that the next block reuses; None: reading or
-        mapping it takes memory anyway.
+    read: a function that reads the tensor into new memory; a ``.bin`` in the format before PyTorch
+    1.6 is in memory already.
+    map: a function that returns the tensor as a read-only view of the mapped file: pages are read
+    when first touched, and unmapped with the array.
+    blocks: a function that yields the tensor's elements block by block in one reused buffer; None:
+    reading or mapping the tensor takes its memory anyway.
     """
 
     shape: tuple[int, ...]
@@ -303,9 +303,9 @@ def _find_tensors(directory: Path, files: ExitStack) -> dict[str, StoredTensor]:
 
 
 def refuse_compiled(directory: Path) -> None:
-    """Raise :class:`CheckpointFileError` for a compiled encoder without the weights it is made of.
+    """Raise :class:`CheckpointFileError` for a compiled encoder without its original weights.
 
-    A compiled encoder keeps weights in the layouts of the CPU's kernels, not as a checkpoint's.
+    A compiled encoder keeps weights in the layouts of the CPU kernels, not in a checkpoint's.
     """
     weights = (*WEIGHTS, *map(index_of, WEIGHTS))
     if (directory / COMPILED).is_file() and not any((directory / w).is_file() for w in weights):
@@ -317,7 +317,7 @@ def refuse_compiled(directory: Path) -> None:
 
 
 def index_of(name: str) -> str:
-    """Return the name of the index that may stand for a file of weights."""
+    """Return the name of the index file of a sharded checkpoint for a weights file's name."""
     return f"{name}.index.json"
 
 
@@ -449,7 +449,7 @@ def _map_tensor(
 
 @contextmanager
 def _naming_file(path: Path) -> Iterator[None]:
-    """Turn any error of reading into :class:`CheckpointFileError` with the file's path."""
+    """Turn any exception of reading a file into :class:`CheckpointFileError` with its path."""
     try:
         yield
     except (SafetensorError, OSError, ValueError, RuntimeError, KeyError) as error:
@@ -459,7 +459,7 @@ def _naming_file(path: Path) -> Iterator[None]:
 
 
 def _open_pickle(path: Path) -> dict[str, StoredTensor]:
-    """Return the tensors of a ``.bin`` or ``.pt``: archives without PyTorch, older files by it."""
+    """Return the tensors of a ``.bin`` or ``.pt``; PyTorch reads only the format before 1.6."""
     _refuse_pointer(path)
     if is_archive(path):
         tensors: Any = read_archive(path)

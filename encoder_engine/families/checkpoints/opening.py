@@ -1,4 +1,4 @@
-"""Opens a checkpoint: its configuration, and the tensors of its encoder and of its head."""
+"""Opens a checkpoint: its config.json, and the tensors of its encoder and heads."""
 
 from __future__ import annotations
 
@@ -77,10 +77,11 @@ COLBERT, PROJECTION = "HF_ColBERT", "linear."
 class Checkpoint:
     """An opened checkpoint.
 
-    config: config.json.
-    tensors, heads: of the encoder and of all heads, by the names of the encoder's base class.
-    quantized: the dense layers of the blocks are int8.
-    has_pooler: the encoder has a pooler, and the files hold its weights.
+    config: the values of config.json.
+    tensors, heads: the tensors of the encoder and of all heads, by the names of the encoder's base
+    class.
+    quantized: whether the dense layers of the blocks are int8.
+    has_pooler: whether the encoder has a pooler and the files hold its weights.
     """
 
     directory: Path
@@ -94,12 +95,15 @@ class Checkpoint:
 
     @property
     def shapes(self) -> Shapes:
-        """The shape of each parameter that the files should hold."""
+        """The shape of each parameter that the files should hold, by the engine's names."""
         spec = replace(self.spec, pooler=self.has_pooler)
         return quantized_shapes(spec) if self.quantized else encoder_shapes(spec)
 
     def assemble(self) -> Assembly:
-        """Map the encoder's parameters to tensors, once. Exceptions: see :class:`Assembly`."""
+        """Map the encoder's parameters to tensors; may be called once.
+
+        Exceptions: see :class:`Assembly`.
+        """
         shapes = self.shapes
         whole = [f"{name}.weight" for name in block_dense_layers(shapes)] if self.quantized else ()
         assembly = Assembly(
@@ -119,9 +123,10 @@ class Checkpoint:
     ) -> Assembly:
         """Map a head's parameters to tensors.
 
-        ``hint``: how to begin with a new head. Warns of tensors of other heads. Raises
-        :class:`TensorNamesError` where the head or the pooler that it reads is missing, and
-        :class:`UnsupportedFeatureError` for an int8 encoder or a vocabulary of the head's own.
+        ``hint``: advice for the error message, on how to begin with a new head. Warns of tensors of
+        other heads. Raises :class:`TensorNamesError` where the head or the pooler that it reads is
+        missing, and :class:`UnsupportedFeatureError` for an int8 encoder or a head with a
+        vocabulary of its own.
         """
         if self.quantized:
             raise UnsupportedFeatureError(
@@ -157,7 +162,7 @@ class Checkpoint:
 
     @property
     def _tokens_name(self) -> str:
-        """The checkpoint's name of the token embeddings, which a head may repeat."""
+        """The checkpoint's name of the token embeddings, which a tied head may store again."""
         return _tokens_name(self.family)
 
     def _check_tied(self, copied: StoredTensor, copy: str) -> None:
@@ -221,11 +226,11 @@ def open_checkpoint(
 
 @contextmanager
 def verified(directory: Path) -> Iterator[None]:
-    """Compare files with their recorded checksums on a thread of its own, while others read them.
+    """Compare files with their recorded checksums on another thread, while this one reads them.
 
-    The comparison reads every byte of the weights, as reading them does, and takes as long. Its
-    error is raised when the context ends, in place of what the damage caused before. Within another
-    such context of the same directory, nothing is compared again.
+    The comparison reads every byte of the weights and takes as long as loading them. Its error is
+    raised when the context ends, in place of an exception that the damage caused before. A nested
+    context for the same directory compares nothing again.
     """
     outer = _BEING_VERIFIED.get()
     if directory in outer:
@@ -287,7 +292,7 @@ def _num_labels(heads: Mapping[str, StoredTensor], family: Family) -> dict[str, 
 def _prefer_adapted(
     heads: dict[str, StoredTensor], own: Collection[StoredTensor], family: Family
 ) -> None:
-    """Let a copy that only the adapter changed replace its original, such as a longer bias."""
+    """Replace an original tensor by the copy that an adapter changed, such as a longer bias."""
     unchanged = {id(tensor) for tensor in own}
     for layout in family.layouts:
         for copy, original in layout.copies.items():
@@ -322,7 +327,7 @@ def _split_off_heads(
 
 
 def _drop_copy(tensors: dict[str, StoredTensor], copy: str, original: str) -> None:
-    """Drop ``copy``, a second name of the tensor ``original``; they must be equal."""
+    """Drop the tensor ``copy``, which must equal the tensor ``original`` stored twice."""
     copied = tensors.pop(copy)
     kept = tensors.setdefault(original, copied)
     if kept is not copied and not _equal(kept.read(), copied.read()):
@@ -337,7 +342,7 @@ def _equal(first: Array, second: Array) -> bool:
 
 
 def _bare(rename: Rename, family: Family) -> Rename:
-    """Return a rename with the names that :func:`_split_off_heads` returns."""
+    """Return a rename for the tensor names that :func:`_split_off_heads` returns."""
     assert isinstance(rename.theirs, str)
     return replace(rename, theirs=rename.theirs.removeprefix(family.prefix))
 

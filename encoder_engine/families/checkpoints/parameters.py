@@ -38,7 +38,7 @@ TABLE = "relative_bias.table"
 
 
 def encoder_shapes(spec: EncoderSpec) -> Shapes:
-    """Return the shape of each parameter of an encoder by the engine's name of it."""
+    """Return the shape of each of an encoder's parameters, by the engine's names."""
     width = spec.width
     found = dict(_embedding(spec.embedding, width))
     for place, block in enumerate(spec.blocks):
@@ -59,7 +59,7 @@ def encoder_shapes(spec: EncoderSpec) -> Shapes:
 
 
 def arrangements(spec: EncoderSpec) -> dict[str, Arrangement]:
-    """Return the arrangements of a block's projections where a checkpoint has another order."""
+    """Return the row orders of projections that the family's checkpoints store in another order."""
     found: dict[str, Arrangement] = {}
     made: dict[AttentionSpec, dict[str, Arrangement]] = {}
     for place, block in enumerate(spec.blocks):
@@ -97,20 +97,20 @@ def _attention_arrangements(spec: AttentionSpec) -> Iterator[tuple[str, Arrangem
 
 
 def _first_features_first(num_heads: int, head_dim: int) -> npt.NDArray[np.int64]:
-    """Return indices of all heads' features: first ones of a head's pairs, then second ones."""
+    """Return feature indices that put the first of each rotary pair before the second, by head."""
     pairs = np.arange(num_heads * head_dim).reshape(num_heads, head_dim // 2, 2)
     return pairs.transpose(0, 2, 1).reshape(-1)
 
 
 def block_dense_layers(shapes: Shapes) -> list[str]:
-    """List the dense layers of all blocks, without ``.weight``: those that int8 quantizes."""
+    """List the dense layers of all blocks that int8 quantizes, as names without ``.weight``."""
     tables = f".{TABLE}.weight"
     matrices = [n for n, shape in shapes.items() if len(shape) == 2 and not n.endswith(tables)]
     return [name.removesuffix(".weight") for name in matrices if name.startswith("blocks.")]
 
 
 def quantized_shapes(spec: EncoderSpec) -> Shapes:
-    """Return the shapes of an encoder saved in int8: a scale for each row of a dense weight."""
+    """Return the shapes of an int8 encoder, which has a scale for each row of a dense weight."""
     shapes = encoder_shapes(spec)
     scales = {
         f"{name}.weight_scale": shapes[f"{name}.weight"] for name in block_dense_layers(shapes)

@@ -55,7 +55,7 @@ def read_pickle(path: Path) -> dict[str, Any]:
 
 
 def to_array(name: str, tensor: Tensor) -> Array:
-    """Return a tensor of a pickle as an array that shares its memory where it can."""
+    """Return a PyTorch tensor as an array, sharing memory where possible."""
     import torch
 
     if tensor.layout != torch.strided:

@@ -1,4 +1,4 @@
-"""Reads the output layer of a causal model: a table of its own, or that of the tokens."""
+"""Reads the output layer of a causal model: its own weight, or the tied token embeddings."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TIED = "tie_word_embeddings"
 class OutputLayer(NamedTuple):
     """The output layer of a causal model.
 
-    weight_VD: its weight; None: the table of tokens.
+    weight_VD: its weight; None: tied to the token embeddings.
     softcap: logits become ``softcap * tanh(logit / softcap)``; None: no cap.
     """
 
@@ -39,7 +39,7 @@ class OutputLayer(NamedTuple):
 
 
 def join_output_layer(encoder: str, weight_VD: Array, softcap: float | None) -> str:
-    """Return the SHA-256 of an encoder's fingerprint and an output layer as it is in memory."""
+    """Return the SHA-256 of an encoder's fingerprint joined with an output layer in memory."""
     settings = f"\0{dtype_name(weight_VD.dtype)} {list(weight_VD.shape)} {softcap}\0"
     digest = hashlib.sha256((encoder + settings).encode())
     digest.update(np.ascontiguousarray(weight_VD).reshape(-1).view(np.uint8).data)
@@ -49,8 +49,8 @@ def join_output_layer(encoder: str, weight_VD: Array, softcap: float | None) -> 
 def read_output_layer(directory: str | os.PathLike[str]) -> OutputLayer:
     """Read the output layer of a directory's checkpoint.
 
-    Raises :class:`UnsupportedFeatureError` for a model that is not causal, or whose tokens see
-    later ones, :class:`TensorNamesError` where a layer of its own is missing, and the exceptions of
+    Raises :class:`UnsupportedFeatureError` for a model that is not causal, or that attends to later
+    tokens, :class:`TensorNamesError` for a missing output layer, and the exceptions of
     :func:`open_checkpoint`.
     """
     with ExitStack() as files:

@@ -1,4 +1,4 @@
-"""Writes tensors as a safetensors file without PyTorch; bfloat16 too, which NumPy lacks."""
+"""Writes arrays as a safetensors file without PyTorch, including bfloat16, which NumPy lacks."""
 
 from __future__ import annotations
 

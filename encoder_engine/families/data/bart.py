@@ -1,6 +1,6 @@
-"""The encoder of BART (Lewis et al. 2020): BERT's post-norm blocks, positions from row 2 on.
+"""The encoder of BART (Lewis et al. 2020): BERT's post-norm blocks; positions start at row 2.
 
-Rows of tokens may be multiplied by the root of the width. The decoder is left in the file.
+Token embeddings may be multiplied by the square root of the width. The decoder is not loaded.
 """
 
 from dataclasses import replace

@@ -1,6 +1,6 @@
 """BigBird (Zaheer et al. 2020) with full attention: BERT's layers, positions for 4,096 tokens.
 
-Of a model with sparse blocks, ``attention_type`` may be set to ``original_full``.
+A model with block-sparse attention loads if ``attention_type`` is set to ``original_full``.
 """
 
 from dataclasses import replace

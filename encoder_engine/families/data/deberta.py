@@ -1,7 +1,7 @@
-"""DeBERTa v1 (He et al. 2021): disentangled attention, with vectors of every distance.
+"""DeBERTa v1 (He et al. 2021): disentangled attention, with a learned vector per distance.
 
-Each block projects the vectors by matrices of its own. Keys have no bias. A checkpoint has the
-query, key and value of a head side by side.
+Each block projects the distance vectors by matrices of its own. Keys have no bias. A checkpoint
+stores query, key and value of a head side by side.
 """
 
 from dataclasses import replace

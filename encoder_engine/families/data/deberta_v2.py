@@ -1,8 +1,8 @@
 """DeBERTa v2 (He et al. 2021) and v3 (He et al. 2023): disentangled attention.
 
-Content is multiplied by vectors of distances, projected by the block's own query and key
-projections, in buckets that widen with the distance. The embeddings have no positions. In v2 a
-convolution of the embeddings is added to the first block's result.
+Scores add products of queries and keys with distance vectors, which the block's own query and key
+projections project; buckets of distances widen with the distance. The embeddings have no positions.
+In v2 a convolution of the embeddings is added to the first block's result.
 """
 
 from dataclasses import replace

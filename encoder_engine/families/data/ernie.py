@@ -1,4 +1,4 @@
-"""ERNIE (Sun et al. 2019): BERT's layers; embeddings of tasks are not supported."""
+"""ERNIE (Sun et al. 2019): BERT's layers; its task-type embeddings are not supported."""
 
 from dataclasses import replace
 

@@ -1,7 +1,8 @@
 """Gemma 3 (2025) as an encoder, and EmbeddingGemma: causal, or attention in both directions.
 
 RMS norms on both sides of attention and feed-forward, with the weight 1 + w; norms of each head of
-query and key; embeddings times the root of the width; windows in five of six layers.
+query and key; embeddings times the square root of the width; windowed attention in five of six
+layers.
 """
 
 from dataclasses import replace

@@ -1,6 +1,6 @@
 """GPT-2 (Radford et al. 2019) as an encoder: causal, pre-norm, learned positions.
 
-Dense weights are stored with a row for each input.
+Dense weights are stored transposed: [inputs, outputs].
 """
 
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""JinaBERT for German, Spanish, Chinese and code: layer norms of query and key, and one norm more.
+"""JinaBERT for German, Spanish, Chinese and code: layer norms of query and key, and one more norm.
 
 jina-embeddings-v2-base-de, -es, -zh and -code. Their configurations are those of
 :mod:`encoder_engine.families.data.jina_bert_v2`, but for the code that they name. The layout

@@ -1,7 +1,7 @@
 """Qwen2 (Yang et al. 2024) as an encoder: Llama with biases of query, key and value.
 
-gte-Qwen2, and the text model of Jina's and others' embedders. Windows are in the last layers, where
-the configuration switches them on.
+Used by gte-Qwen2, and as the text model of embedders such as Jina's. If the configuration enables
+windows, the last layers have them.
 """
 
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""UltraBERT (2026): EuroBERT's layers with windows in two of three, each kind with its own base."""
+"""UltraBERT (2026): EuroBERT's layers, two of three windowed, with a rotary base for each kind."""
 
 from dataclasses import replace
 

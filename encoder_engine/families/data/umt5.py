@@ -1,4 +1,4 @@
-"""The encoder of umT5 (Chung et al. 2023): mT5 with a relative bias of each block's own."""
+"""The encoder of umT5 (Chung et al. 2023): mT5 with a relative bias of its own in each block."""
 
 from dataclasses import replace
 

@@ -1,1 +1,1 @@
-"""Facts that specifications state, and the ways in which configurations spell them."""
+"""The fields of encoder specifications, and readers of the config.json keys that set them."""

@@ -1,4 +1,4 @@
-"""Configuration keys of decoders: causal attention, its windows, and Gemma's layers."""
+"""Reads config.json keys of decoder families: causal attention, windows, and Gemma's layers."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ DEFAULT_BASE = 10_000.0
 
 @dataclass(frozen=True)
 class CausalWindows:
-    """The windows of a causal model: the key gives the tokens seen, a token itself included.
+    """The windows of a causal model: the key counts the tokens seen, the token itself included.
 
-    With attention in both directions, the key gives the tokens seen on either side.
-    ``switch``: a key that says whether there are windows at all (Qwen); None: the size says it
-    (Mistral), and then every block has one.
+    With attention in both directions, the key counts the tokens seen on either side.
+    ``switch``: a key that says whether there are windows at all (Qwen); None: every block has a
+    window if the key has a value (Mistral).
     """
 
     switch: str | None = None
@@ -42,12 +42,12 @@ class CausalWindows:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The keys that the quirk reads."""
+        """The config.json keys that this reader reads."""
         layers = () if self.switch is None else (self.switch, "layer_types", "max_window_layers")
         return (self.key, *layers)
 
     def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
-        """Set each block's window."""
+        """Return the spec with each block's window set."""
         size = config.get(self.key)
         on = self.switch is None or config.get(self.switch).boolean(False)
         if not on or (size.present and size.is_null):
@@ -69,7 +69,7 @@ class CausalWindows:
         return [FULL if layer < first else SLIDING for layer in range(num_layers)]
 
     def write(self, spec: EncoderSpec) -> dict[str, Any]:
-        """Return the window, and the blocks that have one."""
+        """Return the configuration keys of the window and of the blocks that have it."""
         windows = [block.attention.window for block in spec.blocks]
         sizes = {window for window in windows if window is not None}
         size = None if not sizes else sizes.pop() + int(spec.is_causal)
@@ -101,7 +101,7 @@ class SlidingLayers:
     )
 
     def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
-        """Set each block's window and rotary embedding."""
+        """Return the spec with each block's window and rotary embedding set."""
         count, size = len(spec.blocks), config.get("sliding_window").positive(self.window)
         older, types = config.get("attention_windows"), config.get("layer_types")
         if not types.is_null:
@@ -129,7 +129,7 @@ class SlidingLayers:
         return _with_layers(spec, kinds, size, rotaries)
 
     def write(self, spec: EncoderSpec) -> dict[str, Any]:
-        """Return the layer types, the window and the bases."""
+        """Return the configuration keys of layer types, window and rotary bases."""
         kinds, size, rotaries = _layers_of(spec)
         found = {FULL: self.full_base, SLIDING: self.sliding_base}
         return {
@@ -143,7 +143,7 @@ class SlidingLayers:
 class GemmaLayers:
     """Gemma 3's layers: windows in most, causal or not, and scales of scores and embeddings.
 
-    A causal model's window counts the token itself; another's is that of both sides together.
+    The window of a causal model counts the token itself; otherwise it counts both sides together.
     """
 
     full_base: float = 1_000_000.0
@@ -165,7 +165,7 @@ class GemmaLayers:
     )
 
     def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
-        """Set each block's direction, window, rotary embedding and scale."""
+        """Return the spec with each block's direction, window, rotary embedding and scale set."""
         count, size = len(spec.blocks), config.get("sliding_window").positive(4096)
         every = config.get("_sliding_window_pattern").optional(lambda value: value.positive())
         every = config.get("sliding_window_pattern").positive(every or self.every)
@@ -190,7 +190,7 @@ class GemmaLayers:
         return with_fact(spec, "embedding.scale", spec.width**0.5)
 
     def write(self, spec: EncoderSpec) -> dict[str, Any]:
-        """Return the layers, the window, the bases and the scalar of the scores."""
+        """Return the configuration keys of layer types, window, rotary bases and score scale."""
         kinds, window, rotaries = _layers_of(spec)
         causal = fact(spec, "blocks.attention.causal")
         size = None if window is None else (window + 1 if causal else 2 * window)
@@ -208,7 +208,7 @@ class GemmaLayers:
 def _by_layer_type(
     spec: EncoderSpec, config: JsonValue, bases: dict[str, float]
 ) -> dict[str, RotarySpec]:
-    """Read the rotary embedding of each layer type; older files scale the global one alone."""
+    """Read each layer type's rotary embedding; in older files only the global one is scaled."""
     settings = rotary_settings(config)
     longest = spec.position_limit
     if names_layer_types(config.get("rope_parameters")):

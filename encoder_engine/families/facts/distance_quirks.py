@@ -1,4 +1,4 @@
-"""Configuration keys of distance terms: relative bias, ALiBi, disentangled attention."""
+"""Reads config.json keys of distance terms: relative bias, ALiBi, disentangled attention."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ __all__ = ["AlibiSlopes", "DisentangledAttention", "RelativeBuckets"]
 class RelativeBuckets:
     """A relative bias by buckets of distances; the fields name its keys in config.json.
 
-    Without a key or value of ``max_distance``, ``family_max_distance`` is used. ``by_block``: each
-    block has a table of its own (umT5).
+    ``family_max_distance``: the largest distance if config.json does not state one. ``by_block``:
+    each block has a table of its own (umT5).
     """
 
     num_buckets: str
@@ -33,11 +33,11 @@ class RelativeBuckets:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The keys that the quirk reads."""
+        """The config.json keys that this reader reads."""
         return tuple(key for key in (self.num_buckets, self.max_distance) if key is not None)
 
     def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
-        """Set the spec's relative bias."""
+        """Return the spec with its relative bias set."""
         distance = self.family_max_distance
         if self.max_distance is not None:
             distance = config.get(self.max_distance).positive(distance)
@@ -49,7 +49,7 @@ class RelativeBuckets:
         return replace(spec, relative_bias=bias)
 
     def write(self, spec: EncoderSpec) -> dict[str, Any]:
-        """Return the number of buckets and the largest distance."""
+        """Return the configuration keys of the number of buckets and the largest distance."""
         bias = fact(spec, "blocks.attention.relative_bias") or spec.relative_bias
         if bias is None:
             return {}
@@ -67,7 +67,7 @@ class AlibiSlopes:
     keys: ClassVar[tuple[str, ...]] = ()
 
     def read(self, spec: EncoderSpec, _config: JsonValue) -> EncoderSpec:
-        """Set every block's slopes."""
+        """Return the spec with every block's ALiBi slopes set."""
         slopes = _slopes(spec.num_heads)
         return with_fact(spec, "blocks.attention.alibi_slopes", slopes)
 
@@ -77,7 +77,7 @@ class AlibiSlopes:
 
 
 def _slopes(num_heads: int) -> tuple[float, ...]:
-    """Return the slopes: a geometric sequence; beyond a power of two, every other of the next."""
+    """Return ALiBi slopes: a geometric sequence, extended where heads are no power of two."""
     power = 2 ** math.floor(math.log2(num_heads))
     slopes = [2.0 ** (-8.0 * (head + 1) / power) for head in range(power)]
     between = [2.0 ** (-4.0 * (head + 1) / power) for head in range(0, 2 * power, 2)]
@@ -108,7 +108,7 @@ class DisentangledAttention:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The keys that the quirk reads."""
+        """The config.json keys that this reader reads."""
         of_vectors = () if self.own_projections else ("position_buckets", "norm_rel_ebd")
         names = ("pos_att_type", "max_relative_positions", "embedding_size")
         return (*names, *of_vectors, *self._required)
@@ -119,7 +119,7 @@ class DisentangledAttention:
         return {key: values for key, values in REQUIRED_VALUES.items() if key not in gone}
 
     def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
-        """Set the spec's distance vectors, and the terms and scale of every block."""
+        """Return the spec with distance vectors, and every block's terms and scale, set."""
         stated_terms = config.get("pos_att_type").value
         listed = stated_terms or []
         if isinstance(listed, str):
@@ -174,7 +174,7 @@ class DisentangledAttention:
         )
 
     def write(self, spec: EncoderSpec) -> dict[str, Any]:
-        """Return the terms, and the number of distance vectors."""
+        """Return the configuration keys of the terms and of the number of distance vectors."""
         vectors = spec.distance_vectors
         terms = fact(spec, "blocks.attention.disentangled")
         if vectors is None or terms is None:

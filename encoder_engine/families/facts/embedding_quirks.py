@@ -1,4 +1,4 @@
-"""Configuration keys of embeddings that one family or a few have: ESM's, offsets, scales."""
+"""Reads config.json keys of embeddings that few families have: ESM's, offsets, scales."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class EsmEmbedding:
     )
 
     def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
-        """Set the embedding, and every block's rotary embedding."""
+        """Return the spec with the embedding, and every block's rotary embedding, set."""
         embedding = spec.embedding
         if config.get("position_embedding_type").value == "rotary":
             rotary = RotarySpec(base=config.get("rope_theta").number(10_000.0, least=0))
@@ -58,7 +58,7 @@ class EsmEmbedding:
         return replace(spec, embedding=embedding)
 
     def write(self, spec: EncoderSpec) -> dict[str, Any]:
-        """Return the kind of positions, and whether there are a norm and token dropout."""
+        """Return the configuration keys of positions, embedding norm and token dropout."""
         embedding, rotary = spec.embedding, fact(spec, "blocks.attention.rotary")
         written: dict[str, Any] = {
             "position_embedding_type": "absolute" if rotary is None else "rotary",
@@ -76,12 +76,12 @@ class EsmEmbedding:
 
 @dataclass(frozen=True)
 class OffsetPositions(OneKey):
-    """A table of positions with more rows than the key says, the first of which are not used."""
+    """A position table with more rows than the key states, whose first rows are unused."""
 
     offset: int
 
     def read(self, spec: EncoderSpec, _config: JsonValue) -> EncoderSpec:
-        """Add the rows to the table, and let positions begin after them."""
+        """Return the spec with the unused rows added, and positions that begin after them."""
         embedding = spec.embedding
         rows = embedding.num_positions + self.offset
         return replace(
@@ -89,19 +89,19 @@ class OffsetPositions(OneKey):
         )
 
     def write(self, spec: EncoderSpec) -> dict[str, Any]:
-        """Return the number of positions without the rows before them."""
+        """Return the key of the number of positions, without the unused rows."""
         return {self.key: spec.embedding.num_positions - self.offset}
 
 
 @dataclass(frozen=True)
 class ScaledEmbedding(OneKey):
-    """Token embeddings times the root of the width, where the key says so (BART)."""
+    """Token embeddings multiplied by the square root of the width, if the key is true (BART)."""
 
     def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
-        """Set the scale of the token embeddings."""
+        """Return the spec with the scale of token embeddings set."""
         scaled = config.get(self.key).boolean(False)
         return with_fact(spec, "embedding.scale", spec.width**0.5 if scaled else 1.0)
 
     def write(self, spec: EncoderSpec) -> dict[str, Any]:
-        """Return whether token embeddings are scaled."""
+        """Return the key that says whether token embeddings are scaled."""
         return {self.key: spec.embedding.scale != 1.0}

@@ -1,4 +1,4 @@
-"""A family of encoders as data: names in its checkpoints and configurations, and its block."""
+"""A family of encoders as data: tensor names, config.json keys, and the default block."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PLAIN_BLOCK = BlockSpec(
 
 @dataclass(frozen=True, kw_only=True)
 class ConfigKeys:
-    """The keys of a family's config.json by fact; None: it has no such key."""
+    """The config.json keys of a family, by fact; None: the family has no such key."""
 
     width: str = "hidden_size"
     num_blocks: str = "num_hidden_layers"
@@ -62,24 +62,24 @@ class Family:
     ``copies``: names under which a checkpoint may repeat another tensor.
     ``heads``: the prefixes of the heads' tensor names, which ``layouts`` describe.
     ``padding_id``: the padding token where the configuration names none; None: no padding.
-    ``block``: the family's block, sizes aside; its values are the defaults of missing keys, and of
-    a head's size where it is above 1.
+    ``block``: a block of the family; its values are the defaults of keys missing in config.json,
+    sizes excepted (the head size counts if it is above 1).
     ``feed_forward_factor``: the width of the feed-forward layer as a multiple of the encoder's,
     where the configuration has null.
     ``buffers``: patterns of tensors that checkpoints hold and no encoder or head computes with.
     ``position_table``: positions are learned; False: the key only limits the length of a text.
     ``segments_optional``: a member may lack the table of segments.
     ``dropouts``, ``flags``: map keys to the paths of the fields that they set in a spec.
-    ``quirks``: readers of keys with a form of their own.
+    ``quirks``: readers of keys that need code of their own, see :class:`Quirk`.
     ``required``: values of keys that are supported; others would change the computation.
     ``ignored``: keys that do not change the computation.
     ``written_as``: the model_type in config.json where that is another family's; ``marks``: the
     values that distinguish the two.
-    ``code``: the values of ``auto_map`` whose code computes this family; ``recognised_by_code``: a
-    configuration without them is of another family.
-    ``vocabulary``: the output layer of a causal model, beside ``prefix`` in a checkpoint with a
-    head, where it may be left out if it is the table of tokens; None: it is not a causal model.
-    ``vocabulary_tied``: it is the table of tokens, where the configuration says nothing of it.
+    ``code``: the values of ``auto_map`` that name this family's model code; ``recognised_by_code``:
+    a configuration without such a value is of another family.
+    ``vocabulary``: the tensor name of a causal model's output layer, which a checkpoint may omit if
+    the layer is tied to the token embeddings; None: not a causal model.
+    ``vocabulary_tied``: the output layer is tied where config.json does not say.
     ``in_place``: transformers' own models of the family can compute with the engine (integrations).
     """
 

@@ -1,4 +1,4 @@
-"""The heads of a family as data: layers, rows and names in checkpoints."""
+"""The heads of a family as data: their layers, inputs and tensor names."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ ONE_ROW: dict[Rows, Literal["cls", "lasttoken", "mean"]] = {
 class DenseLayout:
     """A dense layer before a head's output layer.
 
-    ``activation``: of its output; None: that of the feed-forward layers.
-    ``norm``: a norm like the blocks' follows.
+    ``activation``: applied to its output; None: the activation of the feed-forward layers.
+    ``norm``: a norm of the blocks' kind follows.
     ``dropout_before``: its input has dropout as well.
     ``to_embedding_width``: its output is as wide as the token embeddings.
     """
@@ -58,9 +58,9 @@ class HeadLayout:
     """One head of a family.
 
     ``architecture``: the name of transformers' class.
-    ``renames``: of ``dense``, ``norm`` and ``output``, with whole tensor names of a checkpoint.
-    ``rows``: what the head reads; ``rows_keys``: the keys of config.json that choose it, by
-    ``rows_names``; the first present counts.
+    ``renames``: the names of ``dense``, ``norm`` and ``output`` in a checkpoint, in full.
+    ``rows``: the hidden states that the head reads, such as each text's first; ``rows_keys``: the
+    keys of config.json that choose it, by ``rows_names``; the first present counts.
     ``output_bias``: the output layer has a bias.
     ``num_outputs``: None: the number of labels, or, of a masked-language model, the vocabulary.
     ``dropouts``: the keys of config.json with its dropout, the first present counts.

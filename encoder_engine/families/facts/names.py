@@ -18,9 +18,9 @@ __all__ = ["Arrangement", "Origin", "Rename", "modern_name", "origins"]
 
 
 class Arrangement(NamedTuple):
-    """The rows and columns of a parameter that is stacked from a checkpoint's tensors.
+    """The order of rows and columns in a parameter that is stacked from a checkpoint's tensors.
 
-    rows: the rows of each tensor; None: they are equal.
+    rows: the number of rows of each tensor; None: all have equally many.
     order, columns: the index in the stack of each row and each column of the parameter, int64;
         None: the same index. A row of order -1 is zero, and not in the checkpoint.
     """
@@ -38,7 +38,7 @@ class Origin(NamedTuple):
 
     names: the tensors, in the order of their rows.
     halves_swapped, transposed: as in :class:`Rename`.
-    arrangement: of the parameter's rows and columns.
+    arrangement: the order of the parameter's rows and columns; None: the stack's.
     """
 
     names: tuple[str, ...]
@@ -48,7 +48,7 @@ class Origin(NamedTuple):
 
     @property
     def places(self) -> Places | None:
-        """The row of the parameter for each row of the stack; None: the same."""
+        """For each row of the stack, its row in the parameter; None: the order is the same."""
         order = self.arrangement.order
         if order is None:
             return None
@@ -58,13 +58,13 @@ class Origin(NamedTuple):
 
     @property
     def is_rearranged(self) -> bool:
-        """True if the parameter's rows or columns are in another order than the stack's."""
+        """True if the parameter's rows or columns are ordered otherwise than in the stack."""
         _, order, columns = self.arrangement
         moved = order is not None or columns is not None
         return moved or self.halves_swapped or self.transposed
 
     def rows_of(self, total: int) -> tuple[int, ...]:
-        """Return the number of rows of each tensor, of ``total`` rows together."""
+        """Return the number of rows of each tensor, which have ``total`` rows together."""
         count = len(self.names)
         rows = self.arrangement.rows
         return (total // count,) * count if rows is None or count == 1 else rows
@@ -76,13 +76,13 @@ BLOCK = "{block}"
 
 @dataclass(frozen=True)
 class Rename:
-    """The name of a module of the engine, and its name in a checkpoint.
+    """The name of a module in the engine, and its name or names in a checkpoint.
 
-    ``{block}`` in either stands for a block's index.
-    ``theirs``: several names are stacked along the first dimension.
+    ``{block}`` in a name stands for a block's index.
+    ``theirs``: the checkpoint's names; several are stacked along the first dimension.
     ``halves_swapped``: the two halves of the first dimension are exchanged.
-    ``transposed``: matrices are stored with a row for each input (GPT-2).
-    ``biases``: the whole names of biases, where these are not ``theirs`` with ``.bias`` appended.
+    ``transposed``: matrices are stored as [inputs, outputs] (GPT-2).
+    ``biases``: the full names of biases, where these are not ``theirs`` with ``.bias`` appended.
     """
 
     ours: str
@@ -92,7 +92,10 @@ class Rename:
     biases: tuple[str, ...] | None = None
 
     def apply(self, name: str) -> Origin | None:
-        """Return the origin of one of the engine's parameters; None if another module has it."""
+        """Return the tensors that one of the engine's parameters comes from.
+
+        None: not this module's.
+        """
         module, _, part = name.rpartition(".")
         before, marker, after = self.ours.partition(BLOCK)
         block = module.removeprefix(before).removesuffix(after)
@@ -125,7 +128,7 @@ def origins(
 
 
 def modern_name(name: str) -> str:
-    """Return the current name of a tensor of a TensorFlow conversion: gamma and beta of a norm."""
+    """Rename gamma and beta, a norm's tensors in TensorFlow conversions, to weight and bias."""
     for old, new in ((".gamma", ".weight"), (".beta", ".bias")):
         if name.endswith(old):
             return name.removesuffix(old) + new

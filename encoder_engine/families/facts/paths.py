@@ -1,4 +1,4 @@
-"""Fields of a spec by dotted paths, and the interface of readers of unusual configuration keys."""
+"""Access to a spec's fields by dotted paths, and the interface of config.json key readers."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ Value = TypeVar("Value")
 
 
 class Quirk(Protocol):
-    """Reads unusual keys of a configuration into a spec that has all other fields; writes them."""
+    """Reads config.json keys that need code of their own into a spec, and writes them back."""
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The keys that the quirk reads; they are removed before it writes."""
+        """The config.json keys that this reader reads; they are removed before it writes."""
 
     def read(self, spec: EncoderSpec, config: JsonValue, /) -> EncoderSpec:
-        """Return the spec with the fields that the keys set."""
+        """Return the spec with the fields set that the keys describe."""
 
     def write(self, spec: EncoderSpec, /) -> dict[str, Any]:
-        """Return the keys with their values for a spec."""
+        """Return the config.json keys with their values for a spec."""
 
 
 @dataclass(frozen=True)
 class OneKey:
-    """The base of quirks that read one key."""
+    """The base of readers of a single config.json key."""
 
     key: str
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The key that the quirk reads."""
+        """The config.json key that this reader reads."""
         return (self.key,)
 
 
 def with_fact(value: Value, path: str, new: object) -> Value:
-    """Return a value with the field of a dotted path replaced, in every block that has it."""
+    """Return a value with the field at a dotted path replaced, in every block that has it."""
     if isinstance(value, tuple):
         # Blocks that are one object stay one: a config may ask for a million.
         distinct = {id(item): item for item in value}
@@ -59,7 +59,7 @@ def with_fact(value: Value, path: str, new: object) -> Value:
 
 
 def fact(value: object, path: str) -> Any:
-    """Return the field of a dotted path in the first block; None if a step is None."""
+    """Return the field at a dotted path, taken from the first block; None if a step is None."""
     for name in path.split("."):
         if isinstance(value, tuple):
             value = value[0] if value else None

@@ -1,7 +1,7 @@
-"""The key of heads that were pruned from some blocks, as transformers wrote it before version 5.
+"""Reads ``pruned_heads``: the attention heads that transformers before version 5 pruned.
 
-``pruned_heads`` maps the number of a block, as a text, to the heads that it lost. The checkpoint's
-weights lack them; the number of heads is that of a whole block.
+``pruned_heads`` maps a block's index, as a string, to the indices of its pruned heads. The
+checkpoint's weights lack these heads; the configured number of heads is that of a whole block.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PRUNED = "pruned_heads"
 
 
 def read_pruned(config: JsonValue) -> dict[int, frozenset[int]]:
-    """Return the heads that each block lost. Raises :class:`ConfigError` for another value."""
+    """Return the pruned heads of each block. Raises :class:`ConfigError` for a malformed value."""
     value = config.get(PRUNED)
     if value.is_null:
         return {}
@@ -34,7 +34,7 @@ def read_pruned(config: JsonValue) -> dict[int, frozenset[int]]:
 
 
 def without_pruned(spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
-    """Return a spec whose blocks lack the heads that ``pruned_heads`` names."""
+    """Return a spec whose blocks lack the heads that ``pruned_heads`` lists."""
     pruned = read_pruned(config)
     blocks = list(spec.blocks)
     for number, heads in pruned.items():

@@ -1,4 +1,4 @@
-"""Configuration keys of blocks that one family or a few have: sharing, windows, convolution."""
+"""Reads config.json keys of blocks that few families have: sharing, windows, convolution."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class SharedGroups(OneKey):
     """Shared blocks: each of ``num_hidden_groups`` blocks computes an equal run of layers."""
 
     def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
-        """Keep one block of each group."""
+        """Return the spec with one block for each group."""
         layers, groups = len(spec.blocks), config.get(self.key).positive()
         if groups > layers:
             raise ConfigError(f"{self.key}={groups}, but there are {layers} layers to share")
@@ -39,7 +39,7 @@ class SharedGroups(OneKey):
         return replace(spec, blocks=spec.blocks[:groups], order=order)
 
     def write(self, spec: EncoderSpec) -> dict[str, Any]:
-        """Return the number of groups."""
+        """Return the key of the number of groups."""
         return {self.key: len(spec.blocks)}
 
 
@@ -47,19 +47,19 @@ class SharedGroups(OneKey):
 class TwoThirds(OneKey):
     """The width of a gated feed-forward layer: two thirds of the key's, rounded up to a multiple.
 
-    The layer then has as many weights as one of the key's width without a gate.
+    The gated layer then has as many weights as an ungated layer of the key's width.
     """
 
     multiple: int
 
     def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
-        """Set the width of every feed-forward layer."""
+        """Return the spec with the width of every feed-forward layer set."""
         least = 2 * config.get(self.key).positive() // 3
         width = -(-least // self.multiple) * self.multiple
         return with_fact(spec, "blocks.feed_forward.width", max(width, self.multiple))
 
     def write(self, spec: EncoderSpec) -> dict[str, Any]:
-        """Return the least width of which two thirds are the layer's."""
+        """Return the key's least value whose two thirds give the layer's width."""
         return {self.key: -(-3 * fact(spec, "blocks.feed_forward.width") // 2)}
 
 
@@ -68,7 +68,7 @@ class LayerWindows(OneKey):
     """Windows: the key gives both sides together, as one number or a list by block."""
 
     def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
-        """Set each block's window."""
+        """Return the spec with each block's window set."""
         listed = config.get(self.key)
         several = isinstance(listed.value, list)
         windows = listed.items() if several else [listed] * len(spec.blocks)
@@ -86,18 +86,18 @@ class LayerWindows(OneKey):
         return replace(spec, blocks=tuple(blocks))
 
     def write(self, spec: EncoderSpec) -> dict[str, Any]:
-        """List the windows."""
+        """Return the key of the windows, listed by block."""
         return {self.key: [2 * (block.attention.window or 0) for block in spec.blocks]}
 
 
 @dataclass(frozen=True)
 class FirstConvolution:
-    """A convolution of the embeddings, added to the first block's result where a size is given."""
+    """A convolution of the embeddings, added to the first block's output, if configured."""
 
     keys: ClassVar[tuple[str, ...]] = ("conv_kernel_size", "conv_act")
 
     def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
-        """Set the spec's convolution."""
+        """Return the spec with the convolution set."""
         if config.get("conv_kernel_size").value in (None, 0):
             return spec
         activation = config.object().get("conv_act", "tanh")
@@ -114,7 +114,7 @@ class FirstConvolution:
         return replace(spec, convolution=convolution)
 
     def write(self, spec: EncoderSpec) -> dict[str, Any]:
-        """Return the convolution's kernel size and activation."""
+        """Return the keys of the convolution's kernel size and activation."""
         convolution = spec.convolution
         if convolution is None:
             return {}
@@ -136,11 +136,11 @@ class FeedForwardName:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The keys that the quirk reads."""
+        """The config.json keys that this reader reads."""
         return (self.key, self.activation_key, self.gate_key)
 
     def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
-        """Set the activation and gate of every feed-forward layer."""
+        """Return the spec with activation and gate of every feed-forward layer set."""
         known = dict(self.names)
         chosen = config.object().get(self.key, self.names[0][0])
         if not isinstance(chosen, str) or chosen not in known:
@@ -154,7 +154,7 @@ class FeedForwardName:
         return with_fact(spec, "blocks.feed_forward", layer)
 
     def write(self, spec: EncoderSpec) -> dict[str, Any]:
-        """Return the name, or activation and gate separately."""
+        """Return the key of the name, or separate keys of activation and gate."""
         layer = spec.blocks[0].feed_forward
         named = [name for name, is_ in self.names if is_ == (layer.activation, layer.gated)]
         if named:
@@ -165,7 +165,7 @@ class FeedForwardName:
 
 @dataclass(frozen=True)
 class OwnCode:
-    """The code in a model's repository, the only mark that tells its family from another one."""
+    """A family that only ``auto_map``, which names the repository's code, tells from another."""
 
     auto_map: tuple[tuple[str, str], ...]
 
@@ -176,13 +176,13 @@ class OwnCode:
         return spec
 
     def write(self, _spec: EncoderSpec) -> dict[str, Any]:
-        """Return the code's names."""
+        """Return the ``auto_map`` that names the family's code."""
         return {"auto_map": dict(self.auto_map)}
 
 
 @dataclass(frozen=True)
 class StatedValue(OneKey):
-    """A key whose one supported value is not ``missing``, that of a file without the key."""
+    """A key with one supported value, which is not transformers' default ``missing``."""
 
     missing: str
     supported: str
@@ -199,5 +199,5 @@ class StatedValue(OneKey):
         return spec
 
     def write(self, _spec: EncoderSpec) -> dict[str, Any]:
-        """Return the supported value."""
+        """Return the key with the supported value."""
         return {self.key: self.supported}

@@ -1,4 +1,4 @@
-"""Configuration keys of rotary position embeddings, by family."""
+"""Reads config.json keys of rotary position embeddings, by family."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ class RopeParameters:
     keys: ClassVar[tuple[str, ...]] = ("rope_parameters",)
 
     def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
-        """Set every block's rotary embedding."""
+        """Return the spec with every block's rotary embedding set."""
         rotary = _read_rotary(config.get("rope_parameters"), self.default_base)
         return with_fact(spec, "blocks.attention.rotary", rotary)
 
     def write(self, spec: EncoderSpec) -> dict[str, Any]:
-        """Return the base."""
+        """Return the key of the rotary base."""
         rotary = fact(spec, "blocks.attention.rotary")
         return {} if rotary is None else {"rope_parameters": _write_rotary(rotary)}
 
@@ -53,20 +53,22 @@ class RotaryBase(OneKey):
     default_base: float
 
     def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
-        """Set every block's rotary embedding."""
+        """Return the spec with every block's rotary embedding set."""
         rotary = RotarySpec(base=config.get(self.key).number(self.default_base, least=0))
         return with_fact(spec, "blocks.attention.rotary", rotary)
 
     def write(self, spec: EncoderSpec) -> dict[str, Any]:
-        """Return the base."""
+        """Return the key of the rotary base."""
         return {self.key: fact(spec, "blocks.attention.rotary.base")}
 
 
 @dataclass(frozen=True)
 class PairedRotary:
-    """One rotary embedding for all blocks, of neighbouring features, whose ``base`` has no key.
+    """One rotary embedding for all blocks, over neighbouring features.
 
-    ``key``: says whether values are rotated, too; None: they are not.
+    ``base`` is not configurable.
+
+    ``key``: the key that says whether values are rotated, too; None: they are not.
     """
 
     base: float
@@ -74,7 +76,7 @@ class PairedRotary:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The keys that the quirk reads."""
+        """The config.json keys that this reader reads."""
         return () if self.key is None else (self.key,)
 
     def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
@@ -90,7 +92,7 @@ class PairedRotary:
         return with_fact(spec, "blocks.attention.rotary", rotary)
 
     def write(self, spec: EncoderSpec) -> dict[str, Any]:
-        """Return whether values are rotated."""
+        """Return the key that says whether values are rotated."""
         return dict.fromkeys(self.keys, fact(spec, "blocks.attention.rotary.turns_values"))
 
 
@@ -103,7 +105,7 @@ class RopeTheta:
     keys: ClassVar[tuple[str, ...]] = ("rope_theta", "rope_scaling")
 
     def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
-        """Set every block's rotary embedding."""
+        """Return the spec with every block's rotary embedding set."""
         base = config.get("rope_theta").number(self.default_base, least=0)
         scaling = config.get("rope_scaling")
         stretch = 1.0
@@ -119,7 +121,7 @@ class RopeTheta:
         return with_fact(spec, "blocks.attention.rotary", rotary)
 
     def write(self, spec: EncoderSpec) -> dict[str, Any]:
-        """Return the base and its scaling."""
+        """Return the keys of the rotary base and its scaling."""
         rotary = fact(spec, "blocks.attention.rotary")
         if rotary is None:
             return {}
@@ -144,7 +146,7 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 
 
 def names_layer_types(settings: JsonValue) -> bool:
-    """Return whether ``rope_parameters`` are stated; raises unless they are by layer type."""
+    """Return whether ``rope_parameters`` are present; raise if they are not by layer type."""
     if not settings.value:
         return False
     if not settings.object().keys() & {FULL, SLIDING}:
@@ -183,7 +185,7 @@ class LayerTypes:
     )
 
     def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
-        """Set the window and rotary embedding of each block, and the norm of each but the first."""
+        """Return the spec with each block's window, rotary embedding and first norm set."""
         kinds = self._kinds(config, len(spec.blocks))
         rotaries = self._rotaries(config)
         window = config.get("local_attention").positive(self.window) // 2
@@ -216,7 +218,7 @@ class LayerTypes:
         }
 
     def write(self, spec: EncoderSpec) -> dict[str, Any]:
-        """Return the layer types, the window and the bases."""
+        """Return the keys of layer types, window and rotary bases."""
         kinds = [FULL if b.attention.window is None else SLIDING for b in spec.blocks]
         rotaries = {
             FULL: RotarySpec(base=self.full_base),

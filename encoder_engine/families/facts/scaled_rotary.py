@@ -1,4 +1,4 @@
-"""Rotary embeddings in configurations, with the scalings that transformers names ``rope_type``."""
+"""Rotary embeddings with the scalings that config.json names ``rope_type``."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class ScaledRope:
     keys: ClassVar[tuple[str, ...]] = ("rope_parameters", "rope_theta", "rope_scaling")
 
     def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
-        """Set every block's rotary embedding."""
+        """Return the spec with every block's rotary embedding set."""
         base = config.get("rope_theta").number(self.default_base, least=0)
         rotary = read_rotary(rotary_settings(config), base, spec.position_limit)
         return with_fact(spec, "blocks.attention.rotary", rotary)
 
     def write(self, spec: EncoderSpec) -> dict[str, Any]:
-        """Return the base and the scaling."""
+        """Return the keys of the rotary base and its scaling."""
         rotary = fact(spec, "blocks.attention.rotary")
         return {} if rotary is None else {"rope_parameters": write_rotary(rotary)}
 
@@ -61,9 +61,10 @@ def rotary_settings(config: JsonValue) -> JsonValue:
 
 
 def read_rotary(settings: JsonValue, base: float, longest: int | None) -> RotarySpec:
-    """Read a rotary embedding; ``longest``: the original length, if it is not stated.
+    """Read a rotary embedding from ``rope_parameters``.
 
-    Raises :class:`UnsupportedFeatureError` for another ``rope_type``.
+    ``longest``: the training length, used if the settings do not state it.
+    Raises :class:`UnsupportedFeatureError` for an unknown ``rope_type``.
     """
     if settings.is_null or not settings.value:
         return RotarySpec(base=base)

@@ -80,11 +80,11 @@ class EmbeddingSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class RotaryScaling:
-    """A change of rotary angles for texts longer than those of the first training.
+    """A change of rotary angles for texts longer than those in pretraining.
 
     ``kind``: ``"linear"`` divides all angles by ``factor`` (Chen et al. 2023); ``"llama3"`` and
     ``"yarn"`` (Peng et al. 2024) divide those of long wavelengths, and blend in between.
-    ``original_length``: the longest text of the first training; ``linear`` does not use it.
+    ``original_length``: the longest text in pretraining, in tokens; ``linear`` does not use it.
     ``low``, ``high``: the rotations within ``original_length`` between which angles are blended.
     ``magnitude``: multiplies cosines and sines (YaRN's attention factor).
     ``whole``: YaRN's limits are rounded to whole features.
@@ -110,11 +110,11 @@ class RotaryScaling:
 class RotarySpec:
     """Rotary position embeddings, with angles ``position * base^(-2i/head_dim)``.
 
-    ``stretch``: NTK-aware scaling for texts so many times longer than in training: multiplies the
-    base, and divides all angles by ``stretch^(2/head_dim)``.
+    ``stretch``: the factor of NTK-aware scaling, for texts that many times longer than in training:
+    it multiplies the base, and all angles are divided by ``stretch^(2/head_dim)``.
     ``scaling``: another change of the angles.
     ``fraction``: the share of each head's features that are rotated, the first ones.
-    ``turns_values``: values are rotated as well, by the positions of their tokens (RoFormer).
+    ``turns_values``: the value vectors are rotated as well (RoFormer).
     ``interleaved``: a checkpoint has the two features of a pair side by side; the engine's
     parameters have the first features of all pairs of a head, then the second ones.
     """
@@ -195,7 +195,7 @@ class DistanceVectorsSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class ConvolutionSpec:
-    """A convolution over neighbouring tokens, with equal input and output width, and activation."""
+    """A convolution over neighbouring tokens, of equal input and output width; activation."""
 
     kernel_size: int
     activation: Literal["gelu", "tanh"]
@@ -219,11 +219,12 @@ class AttentionSpec:
     ``query_key_norm``: of query and key before the rotary embedding: of each head by itself with
     ``norm_by_head``, else over all heads together.
     ``scale``: of the scores; None: ``head_dim ** -0.5``.
-    ``causal``: no token sees a later one.
+    ``causal``: no token attends to a later one.
     ``window``: tokens seen on either side; None: all.
     ``alibi_slopes``: by head, subtracted from the scores per token of distance.
     ``global_projections``: global rows have their own query, key and value projections.
-    ``relative_bias``: the block's own; that of an :class:`EncoderSpec` serves all blocks.
+    ``relative_bias``: the block's own bias; the bias of an :class:`EncoderSpec` is shared by all
+    blocks.
     ``disentangled``: the terms with distance vectors: ``"query"``, ``"key"`` or both.
     ``distance_projections``: distance vectors have their own projections, of the key without a
     bias, of the query with one (DeBERTa); False: they share those of the tokens.
@@ -253,22 +254,22 @@ class AttentionSpec:
 
     @property
     def query_width(self) -> int:
-        """Features of a query, all heads together."""
+        """The number of features of all heads' queries together."""
         return self.num_heads * self.head_dim
 
     @property
     def key_heads(self) -> int:
-        """Heads of key and value."""
+        """The number of heads of key and value."""
         return self.num_heads if self.num_key_heads is None else self.num_key_heads
 
     @property
     def key_width(self) -> int:
-        """Features of a key, all heads together."""
+        """The number of features of all heads' keys together."""
         return self.key_heads * self.head_dim
 
     @property
     def query_key_widths(self) -> tuple[int, int]:
-        """The widths of the norms of query and key."""
+        """The widths of the norms that are applied to query and key."""
         by_head = (self.head_dim, self.head_dim)
         return by_head if self.norm_by_head else (self.query_width, self.key_width)
 
@@ -416,7 +417,7 @@ class EncoderSpec:
                 )
 
     def _distinct_blocks(self) -> Iterable[tuple[int, BlockSpec]]:
-        """Yield each distinct block with its first index: a million layers may share one."""
+        """Yield each distinct block with its first index: a million layers may share one block."""
         numbers = range(len(self.blocks))
         # The first of equal keys stays, because it is set last.
         first = dict(zip(reversed([*map(id, self.blocks)]), reversed(numbers), strict=True))
@@ -424,7 +425,7 @@ class EncoderSpec:
 
     @property
     def num_heads(self) -> int:
-        """Heads of the first block."""
+        """The number of heads of the first block."""
         return self.blocks[0].attention.num_heads
 
     @property
@@ -435,7 +436,7 @@ class EncoderSpec:
 
     @property
     def is_causal(self) -> bool:
-        """True where no token of any block sees a later one."""
+        """True if no token of any block attends to a later one."""
         return bool(self.blocks) and all(b.attention.causal for _, b in self._distinct_blocks())
 
     @property
@@ -445,7 +446,7 @@ class EncoderSpec:
 
     @property
     def max_length(self) -> int | None:
-        """Tokens of the longest sequence, special tokens included; None: any."""
+        """The most tokens of a sequence, special tokens included; None: no limit."""
         embedding = self.embedding
         if embedding.num_positions:
             return embedding.num_positions - embedding.first_position

@@ -1,4 +1,4 @@
-"""Decides whether an encoder can have tokens that nothing attends to, as in ColBERT's queries."""
+"""Decides whether an encoder supports unattended tokens, as ColBERT's queries may need."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["refuse_unattended"]
 
 
 def refuse_unattended(spec: EncoderSpec, longest: int) -> str | None:
-    """Return the reason why texts of ``longest`` tokens cannot have unattended tokens, or None."""
+    """Return why texts of ``longest`` tokens cannot have unattended tokens; None: they can."""
     blocks = spec.blocks
     if spec.convolution is not None or any(b.attention.global_projections for b in blocks):
         return (

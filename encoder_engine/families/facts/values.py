@@ -1,4 +1,4 @@
-"""The values of a config.json, and the names of activations in it."""
+"""Wraps the values of a config.json, and reads names of activations."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ assert set(ACTIVATIONS) == set(get_args(Activation))
 
 
 def config_values(config: Mapping[str, Any]) -> JsonValue:
-    """Return the values of a config.json; errors are :class:`ConfigError`."""
+    """Wrap the values of a config.json, so that wrong ones raise :class:`ConfigError`."""
     return JsonValue(dict(config), JsonSource(name="config.json", error=ConfigError))
 
 

@@ -1,1 +1,1 @@
-"""Replaces the computation of other libraries' models in place, and puts it back."""
+"""Replaces the computation of other libraries' models in place, and restores it."""

@@ -1,4 +1,4 @@
-"""A compiled encoder of a transformers model's weights, checked to be current.
+"""A compiled encoder made of a transformers model's weights, with a check for changed weights.
 
 How it works: embedding tables and norms are the model's own memory. Dense layers are copies, laid
 out for the CPU's matrix products, and so are the biases and vectors of distances. The compiled
@@ -38,7 +38,7 @@ __all__ = ["CompiledCopy", "refuse_compiled"]
 
 
 def refuse_compiled(spec: EncoderSpec) -> str | None:
-    """Return why a compiled encoder cannot compute, or would be slower; None: neither is so."""
+    """Return why a compiled encoder cannot compute a spec, or would be slower; None: neither."""
     if native_instruction_set() == "portable":
         return "the C++ extension has no kernels for this processor"
     try:
@@ -48,9 +48,9 @@ def refuse_compiled(spec: EncoderSpec) -> str | None:
 
 
 class CompiledCopy:
-    """A compiled encoder of a model's weights, with a check whether these have changed since.
+    """A compiled encoder of a model's weights, with a check for later changes of the weights.
 
-    A pooler is left out. :func:`refuse_compiled` must have returned None for the model.
+    The pooler is not included. :func:`refuse_compiled` must have returned None for the model.
     """
 
     def __init__(self, base: Any) -> None:
@@ -94,7 +94,7 @@ class CompiledCopy:
         return torch.from_numpy(rows_TD).to(self._dtype)
 
     def is_current(self) -> bool:
-        """Return whether memory and strides, and bytes of copied parameters, are the same."""
+        """Return whether addresses, strides, and the bytes of copied parameters are unchanged."""
         return _places(self._parameters) == self._places and self._content.is_same()
 
 
@@ -104,7 +104,7 @@ def _places(tensors: list[Tensor]) -> list[tuple[int, torch.Size, tuple[int, ...
 
 
 class _Content:
-    """A snapshot of the content of tensors: a hash, or copies where a tensor has gaps."""
+    """A snapshot of tensors' content: a hash, or copies if a tensor is not contiguous."""
 
     def __init__(self, tensors: list[Tensor]) -> None:
         self._tensors = tensors
@@ -124,7 +124,7 @@ class _Content:
 
 
 def _hash(tensors: list[Tensor]) -> int | None:
-    """Return the hash of the content of tensors; None where one is not contiguous."""
+    """Return the hash of tensors' content; None if one is not contiguous."""
     if not all(t.is_contiguous() for t in tensors):
         return None
     # Late: the extension may not be built.

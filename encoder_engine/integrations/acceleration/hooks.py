@@ -1,4 +1,4 @@
-"""Refuses hooks (a few excepted) on modules within an accelerated model: they would not run."""
+"""Refuses hooks (a few excepted) on inner modules of accelerated models: they would not run."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def check_global_hooks() -> None:
 
 
 def has_hooks(module: nn.Module) -> bool:
-    """Return whether hooks of other code would see what a module computes."""
+    """Return whether a module has hooks of other code that would read its inputs or outputs."""
     ours = __name__.partition(".")[0]
     hooks = (hook for kind in KINDS for hook in vars(module)[kind].values())
     found = (identity for identity in map(_identity, hooks) if identity not in HARMLESS)
@@ -61,7 +61,7 @@ def has_hooks(module: nn.Module) -> bool:
 
 
 def check_hooks(name: str, module: nn.Module) -> None:
-    """Raise :class:`UnsupportedFeatureError` for a module with hooks that would have to run."""
+    """Raise :class:`UnsupportedFeatureError` for a module with hooks that would be skipped."""
     for where, kind in KINDS.items():
         hooks: Mapping[int, Any] = vars(module)[where]
         for hook in hooks.values():

@@ -1,6 +1,7 @@
 """Layers of this engine over transformers' parameters that cannot simply be shared.
 
-These are query, key and value by one matrix product, and tables whose padding row has no gradient.
+They are a dense layer that joins query, key and value, and tables whose padding row has no
+gradient.
 
 Dimensions: T packed tokens, K features in, N features out, V rows of a table, D its width.
 """
@@ -24,7 +25,7 @@ __all__ = ["JoinedLinear", "PaddedTable"]
 class JoinedLinear(nn.Module):
     """One dense layer of several layers of transformers, stacked: query, key and value.
 
-    Each call concatenates their parameters, which keep their own memory, since other code may refer
+    Each call concatenates their parameters, which keep their memory, because other code may refer
     to it. For one text of MiniLM that takes 0.2 ms; three matrix products instead took 0.3 ms.
     """
 
@@ -66,7 +67,7 @@ class PaddedTable(nn.Module):
 
 
 class _WithoutRow(torch.autograd.Function):
-    """The identity of a weight; its gradient is zero in one row."""
+    """The identity function of a weight, whose gradient is zero in one row."""
 
     @staticmethod
     def forward(weight_VD: Tensor, _: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""Checks that another library's modules compute what the engine computes in their place.
+"""Checks that another library's modules compute what the engine will compute instead.
 
 How it works: :class:`ModuleCheck` compares every module below a model with the one that the same
 class makes of the same configuration: type, attributes, buffers, hooks, and methods set on the
@@ -160,7 +160,7 @@ class ModuleCheck:
         self._config_copies = [copy.deepcopy(vars(config)) for config in self.configs]
 
     def _code(self) -> map[Any]:
-        """Return the namespaces of the classes and of the modules that define them."""
+        """Return the namespaces of the classes and of the Python modules that define them."""
         return map(vars, chain(self._classes, self._sources))
 
     def _compare(self) -> None:
@@ -254,7 +254,7 @@ def _attributes(module: nn.Module) -> dict[str, Any]:
 
 
 def _is_bookkeeping(key: str) -> bool:
-    """Return whether this attribute is bookkeeping that forward does not read."""
+    """Return whether an attribute is bookkeeping that forward does not read."""
     return key.startswith("_") or key in ("name_or_path", "warnings_issued", "generation_config")
 
 
@@ -286,7 +286,7 @@ def _check_mode(name: str, module: nn.Module, base: nn.Module) -> None:
 
 
 def _same(found: Any, made: Any) -> bool:
-    """Return whether a value of a module equals that of the module to compare with."""
+    """Return whether an attribute's value equals that in the module to compare with."""
     if found is made:
         return True
     if isinstance(found, Tensor) or isinstance(made, Tensor):
@@ -369,7 +369,7 @@ def _attribute_message(name: str, key: str, ours: dict[str, Any], made: Any) -> 
 
 
 def _config_difference(found: Any, made: Any) -> str:
-    """Describe the keys with different values, at most a few."""
+    """Describe the keys of two configurations with different values, at most a few."""
     here, there = _computed(found), _computed(made)
     keys = sorted(k for k in here.keys() | there.keys() if here.get(k) != there.get(k))
     changes = [f"{k} is {here.get(k, 'missing')!r}, not {there.get(k, 'missing')!r}" for k in keys]

@@ -30,9 +30,9 @@ __all__ = [
 
 
 def kept(input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
-    """Return which columns hold tokens, bool [B, L].
+    """Return which positions of a padded batch hold tokens, bool [B, L].
 
-    Raises :class:`UnsupportedFeatureError` for a mask of pairs of tokens, and :class:`BatchError`
+    Raises :class:`UnsupportedFeatureError` for a mask of token pairs, and :class:`BatchError`
     for ids that are not [B, L] and a mask with other numbers than 0 and 1.
     """
     if input_ids.dim() != 2:
@@ -75,7 +75,7 @@ PASSED_ON = ("encoder_engine", "sentence_transformers", "torch", "transformers")
 
 
 def warn_of_left_padding(mask: str) -> None:
-    """Warn, at the line of the model's call, that the original forward computes the batch."""
+    """Warn, at the caller's line, that left padding makes the original forward compute."""
     warn_of_original(
         f"{mask} has texts that begin with padding",
         "pad on the right (tokenizer.padding_side = 'right')",
@@ -83,7 +83,7 @@ def warn_of_left_padding(mask: str) -> None:
 
 
 def warn_of_original(found: str, mend: str) -> None:
-    """Warn, at the line of the model's call, that the original forward computes the batch."""
+    """Warn, at the caller's line, that the original forward computes the batch, and why."""
     warn_caller(
         EncoderEngineWarning(
             f"{found}: the original forward computes such batches, correctly but at its own speed; "
@@ -114,14 +114,14 @@ def without_padding(spec: EncoderSpec, named: dict[str, Any], keep_BL: Tensor) -
 
 
 def _has_holes(keep_BL: Tensor) -> bool:
-    """Return whether a token follows padding: then its column is not its position."""
+    """Return whether a token follows padding, so that its column is not its position."""
     return bool((keep_BL[:, 1:] & ~keep_BL[:, :-1]).any())
 
 
 def refuse_holes(keep_BL: Tensor, counted: str, mend: str) -> None:
     """Raise :class:`UnsupportedFeatureError` for padding between the tokens of a text.
 
-    ``counted``: the part of the message that names what counts such padding as distance; ``mend``:
+    ``counted``: the name, in the message, of what would count the padding as distance; ``mend``:
     the advice of the message.
     """
     if _has_holes(keep_BL):
@@ -133,7 +133,7 @@ def refuse_holes(keep_BL: Tensor, counted: str, mend: str) -> None:
 
 
 def _positions(spec: EncoderSpec, ids_BL: Tensor) -> Tensor:
-    """Return transformers' position of each column, which counts padding before a token."""
+    """Return transformers' position id of each column, which counts padding before a token."""
     embedding = spec.embedding
     if embedding.positions_skip_padding:
         counted_BL = ids_BL != embedding.first_position - 1

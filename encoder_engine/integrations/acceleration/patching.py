@@ -19,7 +19,7 @@ _plain: dict[type, Callable[..., None]] = {}
 
 
 def patchable() -> dict[str, type]:
-    """Return the classes that can be accelerated, by ``model_type``."""
+    """Return the classes of transformers that can be accelerated, by ``model_type``."""
     try:
         import transformers
     except ImportError:
@@ -78,7 +78,7 @@ def _chosen(model_types: tuple[str, ...]) -> list[Any]:
 
 
 def _with_heads(base_class: Any) -> list[Any]:
-    """Return an encoder's class, and those of transformers' heads that get hooks."""
+    """Return an encoder's class, and the classes of models with heads that get hooks."""
     import transformers
 
     names = find_heads(base_class.config_class.model_type)

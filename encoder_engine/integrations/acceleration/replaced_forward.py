@@ -84,12 +84,12 @@ def accelerate(model: Model, *, pack: bool = False, full_logits: bool = False) -
     :func:`all_families` that transformers has.
     ``pack``: in evaluation mode on a CPU, without gradients, a compiled encoder computes. It has
     copies of the dense layers' weights, which take as much memory again. Each call compares a hash
-    of the copied weights, and compiles anew where a byte has changed. Hidden states, attention
-    weights, global rows and positions of the caller's are computed as without it. An architecture
-    that cannot be compiled gives a warning, and computes as without it.
+    of the copied weights, and compiles the encoder again if a byte has changed. Hidden states,
+    attention weights, global rows and positions of the caller's are computed as without it. An
+    architecture that cannot be compiled gives a warning, and computes as without it.
     ``full_logits``: compute the logits of all tokens in training. By default a masked-language
-    model that is called with labels in training mode computes its loss of the labelled tokens
-    alone; what it returns as ``logits`` then raises an error when it is read.
+    model that is called with labels in training mode computes its loss only for the labelled
+    tokens; its ``logits`` then raise an error when they are read.
 
     Parameters are shared: optimisers train them, ``state_dict`` and ``save_pretrained`` write what
     they did before, and weights may be loaded, moved, cast or resized later. ``forward`` takes and
@@ -173,7 +173,7 @@ def _base_of(model: Any) -> Any:
 
 
 class ReplacedForward:
-    """The replacement of an encoder's ``forward``; no module, so that it is not saved."""
+    """The replacement of an encoder's ``forward``; not a module, so that it is not saved."""
 
     def __init__(self, base: Any, *, pack: bool = False) -> None:
         self.base = base
@@ -201,7 +201,7 @@ class ReplacedForward:
         return self._shared is not None and self._shared.recomputes
 
     def prepare(self) -> None:
-        """Make the encoder before the first call, so that errors are raised at once."""
+        """Build the engine's encoder before the first call, so that errors are raised early."""
         encoder = self._make_current().encoder
         if self.pack and not _has_kernels(encoder):
             raise UnsupportedFeatureError(
@@ -220,7 +220,7 @@ class ReplacedForward:
             warn_caller(EncoderEngineWarning(message), passed_on=PASSED_ON)
 
     def release(self) -> None:
-        """Drop the encoder and all copies."""
+        """Drop the engine's encoder and all copies of weights."""
         self._shared = self._compiled = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -386,7 +386,7 @@ def _refuse_attentions(spec: EncoderSpec, training: bool) -> None:
 
 
 def _padded(output: EncoderOutput, keep_BL: Tensor, read: ReadRows | None) -> dict[str, Any]:
-    """Return a ModelOutput's fields, padded; ``read``: the only rows of ``last_hidden_state``."""
+    """Return a ModelOutput's fields, padded; ``read``: the rows in ``last_hidden_state``."""
     last_TD = output.last_hidden_state
     last = spread(last_TD, keep_BL) if read is None else read.shaped(last_TD)
     named: dict[str, Any] = {"last_hidden_state": last}
@@ -402,7 +402,7 @@ def _padded(output: EncoderOutput, keep_BL: Tensor, read: ReadRows | None) -> di
 
 
 def _spread_both(packed_BHMM: Tensor, keep_BL: Tensor) -> Tensor:
-    """Return attention weights in padded columns, zero elsewhere: [B, H, L, L]."""
+    """Return attention weights spread to padded positions, zero elsewhere: [B, H, L, L]."""
     length, num_heads, longest = keep_BL.shape[1], *packed_BHMM.shape[1:3]
     places_BL = (keep_BL.cumsum(1) - 1).clamp(min=0)
     rows = places_BL[:, None, :, None].expand(-1, num_heads, -1, longest)
@@ -413,14 +413,14 @@ def _spread_both(packed_BHMM: Tensor, keep_BL: Tensor) -> Tensor:
 
 
 class OutputForm(NamedTuple):
-    """A model's output class, and whether its tuples hold None in place of a missing pooler."""
+    """A model's output class, and whether its tuples contain None for a missing pooler."""
 
     kind: Callable[..., Any]
     names_missing_pooler: bool
 
 
 def _form_of_output(base: Any) -> OutputForm:
-    """Find the form of output by a call with one token, once per class: annotations may err."""
+    """Find the form of output by calling with one token, once per class."""
     known = type(base), getattr(base, "pooler", None) is None
     if known not in _OUTPUTS:
         forked = [base.device] if base.device.type == "cuda" else []

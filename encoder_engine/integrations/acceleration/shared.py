@@ -1,9 +1,9 @@
 """Builds an encoder of this engine that shares the parameters of a transformers model.
 
-How it works: the family's renames pair the parameters of both sides. Where one parameter
-corresponds to one, both sides hold the same tensor. Query, key and value are joined in each call
-(``joined.py``). Tables of positions, angles and slopes are made anew for the device and dtype. The
-encoder is made again where the model's members or configuration have changed.
+How it works: the family's renames pair the parameters of both sides. If one parameter corresponds
+to exactly one, both sides hold the same tensor. Query, key and value are joined in each call
+(``joined.py``). Tables of positions, angles and slopes are computed for the device and dtype. The
+encoder is rebuilt when the model's members or configuration have changed.
 
 Dimensions: B texts, L longest, T packed tokens, K features in, N features out, D width.
 """
@@ -79,7 +79,7 @@ def refuse_tracing() -> None:
 
 @_disable_dynamo
 def eagerly(compute: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Call outside of torch.compile's graphs, which would treat each call's checks as constants."""
+    """Call outside of torch.compile's graphs, which would make each call's checks constants."""
     return compute(*args, **kwargs)
 
 
@@ -143,7 +143,7 @@ class SharedEncoder:
         self.follow()
 
     def follow(self) -> bool:
-        """Take over the model's training mode and gradient checkpointing.
+        """Apply the model's training mode and gradient checkpointing to the engine's encoder.
 
         Returns whether anything in the model's modules has changed. Raises
         :class:`UnsupportedFeatureError` for differences that :class:`ModuleCheck` finds, and for
@@ -166,7 +166,7 @@ class SharedEncoder:
         return changed
 
     def is_current(self) -> bool:
-        """Return whether members and configuration of the model are still the same."""
+        """Return whether the model's members and configuration are unchanged."""
         return (
             self._check.has_same_members()
             and (self.encoder.device, self.encoder.dtype) == self._placed
@@ -197,7 +197,7 @@ def read_spec(base: Any) -> EncoderSpec:
 
 
 class _WeightsNowhere(TorchFunctionMode):
-    """Makes weights on the meta device, but computes small tables of a config in memory."""
+    """Creates weights on the meta device, but computes small tables of a config in memory."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -238,9 +238,9 @@ def _twin(base: Any) -> nn.Module:
 
 
 def parameters_by_name(base: Any, spec: EncoderSpec) -> dict[str, Tensor]:
-    """Return the parameters by name; a tied parameter has one name.
+    """Return the parameters by name; a tied parameter appears once.
 
-    Raises :class:`UnsupportedFeatureError` where parameters that should be tied are two.
+    Raises :class:`UnsupportedFeatureError` if parameters that should be tied are different tensors.
     """
     model_tensors = dict(base.named_parameters(remove_duplicate=False))
     for copied, original in find_family(spec.model_type).copies.items():
@@ -254,7 +254,7 @@ def parameters_by_name(base: Any, spec: EncoderSpec) -> dict[str, Tensor]:
 
 
 def bare_encoder(spec: EncoderSpec, model_tensors: dict[str, Tensor]) -> Encoder:
-    """Make an encoder on the meta device, with a pooler where the model has one."""
+    """Make an encoder on the meta device, with a pooler if the model has one."""
     with torch.device("meta"):
         encoder = Encoder(spec)
     if not any(name.startswith("pooler.") for name in model_tensors):
@@ -326,7 +326,7 @@ def put_forward(base: Any, replaced: object) -> None:
 
 
 def check_free(base: Any, replaced: object) -> None:
-    """Raise :class:`UnsupportedFeatureError` where other code has replaced a forward."""
+    """Raise :class:`UnsupportedFeatureError` if other code has replaced a forward."""
     present = base.__dict__.get("forward")
     if present is not None and type(present) is not type(replaced):
         raise UnsupportedFeatureError(
@@ -346,7 +346,7 @@ def take_forward(base: Any, kind: type[Replaced]) -> Replaced | None:
 
 
 def check_replaced(base: Any, kind: type) -> None:
-    """Raise :class:`UnsupportedFeatureError` where something else has replaced a forward since."""
+    """Raise :class:`UnsupportedFeatureError` if something else has since replaced a forward."""
     present = base.__dict__.get("forward")
     if present is not None and not isinstance(present, kind):
         raise UnsupportedFeatureError(
@@ -356,7 +356,7 @@ def check_replaced(base: Any, kind: type) -> None:
 
 
 def spread(rows_TD: Tensor, keep_BL: Tensor) -> Tensor:
-    """Return rows in padded form, zero where there is no token: [B, L, D]."""
+    """Return packed rows in padded form, [B, L, D]; zeros at padding positions."""
     if len(rows_TD) == keep_BL.numel():
         return rows_TD.view(*keep_BL.shape, -1)
     padded = rows_TD.new_zeros(*keep_BL.shape, rows_TD.shape[1])

@@ -1,7 +1,7 @@
 """Checks that classes, functions and attention are still PyTorch's and transformers' own code.
 
-Code is judged by the file that it comes from. One function of a library in the place of another of
-the same library is not noticed.
+Code is recognised by the file that defines it. A function that another function of the same library
+replaces is not noticed.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ OURS = __name__.partition(".")[0]
 def check_classes(kinds: Iterable[type]) -> None:
     """Raise :class:`UnsupportedFeatureError` for a class with a replaced method.
 
-    A method is the class's own where its code is in a file of the class's library. Of base classes
-    that all modules share, only the methods that call a module are checked.
+    A method counts as the class's own if its code is in a file of the class's library. Of base
+    classes that all modules share, only the methods that call a module are checked.
     """
     for kind in kinds:
         library = kind.__module__.partition(".")[0]

@@ -1,1 +1,1 @@
-"""Encodes the calls of transformers' fast tokenizers by this engine."""
+"""Lets this engine encode the calls of transformers' fast tokenizers."""

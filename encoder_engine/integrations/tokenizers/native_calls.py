@@ -3,8 +3,8 @@
 How it works: ``tokenizer(...)``, ``encode`` and ``tokenize`` of transformers go through
 ``_encode_plus``. The first call reads the tokenizer of Hugging Face tokenizers ("the library") as
 JSON and makes one of this engine. Each call compares a description of its parts (3 us for BERT), so
-that normalizers, templates and added tokens may change later. transformers itself computes what the
-engine does not compute in exactly the same way, and raises its own errors.
+that normalizers, templates and added tokens may change later. Calls that the engine would not
+compute in exactly the same way are left to transformers, which also raises its own errors.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ COMPUTED = {
 
 
 class NativeCalls:
-    """The methods that replace those of a tokenizer."""
+    """The engine's implementations of a transformers tokenizer's methods."""
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
@@ -75,7 +75,10 @@ class NativeCalls:
         self._remembered = RememberedOptions()
 
     def read(self) -> Tokenizer:
-        """Make the engine's tokenizer; raises what :meth:`Tokenizer.from_pretrained` raises."""
+        """Make the engine's tokenizer.
+
+        Raises the exceptions of :meth:`Tokenizer.from_pretrained`.
+        """
         place = Path(self._tokenizer.name_or_path or type(self._tokenizer).__name__)
         spec = spec_from_content(self._tokenizer._tokenizer.to_str().encode(), place)
         check_added(spec, place)
@@ -86,7 +89,7 @@ class NativeCalls:
         return self._native
 
     def _current(self) -> Tokenizer | None:
-        """Return the engine's tokenizer, made anew after changes; ``None`` if it cannot be made."""
+        """Return the engine's tokenizer, rebuilt after changes; ``None`` if it cannot be built."""
         description = _describe(self._tokenizer._tokenizer)
         if description != self._description:
             try:
@@ -97,7 +100,7 @@ class NativeCalls:
         return self._native
 
     def encode(self, text: Any, text_pair: Any = None, **settings: Any) -> Any:
-        """Encode as the tokenizer's ``_encode_plus`` does."""
+        """Encode a call as the tokenizer's ``_encode_plus`` does."""
         native = self._current()
         # transformers fails on an empty list, and takes no other iterables.
         if native is None or not (isinstance(text, str) or (type(text) in (list, tuple) and text)):
@@ -140,7 +143,7 @@ class NativeCalls:
         return tokens
 
     def _options(self, native: Tokenizer, settings: dict[str, Any]) -> CallOptions | None:
-        """Return the options of a call, or ``None`` for one that the engine does not compute."""
+        """Return the options of a call, or ``None`` for a call that the engine does not support."""
         tokenizer = self._tokenizer
         key = (
             *settings,
@@ -198,7 +201,7 @@ class NativeCalls:
         )
 
     def _layout(self, padding: object, settings: dict[str, Any]) -> dict[str, Any]:
-        """Return the options of padding; what a call does not set is the tokenizer's."""
+        """Return the padding options; those that a call does not set are the tokenizer's."""
         tokenizer, side = self._tokenizer, settings.get("padding_side")
         pads = padding != "do_not_pad"
         tensors = settings.get("return_tensors")
@@ -236,7 +239,7 @@ class NativeCalls:
             return type(tokenizer).pad(tokenizer, encoded_inputs, padding, *more, **settings)
 
     def add_tokens(self, new_tokens: Any, special_tokens: bool = False) -> int:
-        """Add tokens by ``_add_tokens``; the next call reads the tokenizer again, for its flags."""
+        """Add tokens by ``_add_tokens``; the next call reads the tokenizer again."""
         self._description = None
         added: int = type(self._tokenizer)._add_tokens(
             self._tokenizer, new_tokens, special_tokens=special_tokens
@@ -245,7 +248,7 @@ class NativeCalls:
 
 
 def _oddly_named(spec: TokenizerSpec) -> frozenset[int]:
-    """Return ids whose tokens Hugging Face names by the input's text, such as the unknown one."""
+    """Return the ids of tokens that Hugging Face names by the input text, such as unknown ones."""
     odd = [t.id for t in spec.added_tokens if t.lstrip or t.rstrip or t.normalized]
     if isinstance(spec.model, UnigramSpec) and spec.model.unk_id is not None:
         odd.append(spec.model.unk_id)
@@ -253,7 +256,7 @@ def _oddly_named(spec: TokenizerSpec) -> frozenset[int]:
 
 
 def _describe(library: Any) -> tuple[Any, ...]:
-    """Describe the parts of a tokenizer of Hugging Face tokenizers, without its vocabulary."""
+    """Return a description of a Hugging Face tokenizer's parts, without its vocabulary."""
     model = library.model
     return (
         library,

@@ -1,4 +1,4 @@
-"""Replaces the methods of a fast tokenizer of transformers, and puts them back."""
+"""Replaces the methods of a fast tokenizer of transformers, and restores them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OWN = ("__call__", "_encode_plus", "_convert_encoding", "set_truncation_and_padd
 
 
 def accelerate_tokenizer(tokenizer: Kind) -> Kind:
-    """Encode the calls of a fast tokenizer of transformers by this engine; return the tokenizer.
+    """Let this engine encode the calls of a fast tokenizer; return the tokenizer.
 
     Results keep their class, values and shapes. :func:`restore_tokenizer` undoes.
     Raises :class:`UnsupportedFeatureError` for a tokenizer that this engine does not encode.
@@ -49,7 +49,7 @@ def accelerate_tokenizer(tokenizer: Kind) -> Kind:
 
 
 def restore_tokenizer(tokenizer: Kind) -> Kind:
-    """Give a tokenizer its own methods back; one that is not accelerated stays as it is."""
+    """Restore a tokenizer's own methods; a tokenizer that is not accelerated is unchanged."""
     members = getattr(tokenizer, "__dict__", {})
     for name in REPLACED:
         if isinstance(getattr(members.get(name), "__self__", None), NativeCalls):
@@ -59,7 +59,7 @@ def restore_tokenizer(tokenizer: Kind) -> Kind:
 
 
 def _reduce(tokenizer: Any, protocol: Any) -> tuple[Any, ...]:
-    """Return how a copy is made: as transformers makes it, then accelerated again."""
+    """Return how to copy a tokenizer: as transformers does, then accelerated again."""
     parts: Any = object.__reduce_ex__(tokenizer, protocol)
     make, arguments, state = parts[:3]
     kept = {name: value for name, value in state.items() if name not in (*REPLACED, REDUCE)}
@@ -73,7 +73,7 @@ def _make_again(make: Any, arguments: Any, state: dict[str, Any]) -> Any:
 
 
 def try_tokenizer(tokenizer: Any) -> None:
-    """Accelerate the tokenizer of a model; a warning says why where that is not possible."""
+    """Accelerate the tokenizer of a model; if that is impossible, warn and say why."""
     if is_tokenizer(tokenizer):
         try:
             accelerate_tokenizer(tokenizer)

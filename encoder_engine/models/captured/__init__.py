@@ -1,4 +1,4 @@
-"""Encoders whose batches are computed by CUDA graphs."""
+"""Computes batches of encoders by CUDA graphs."""
 
 from encoder_engine.models.captured.encoder import CapturedEncoder
 from encoder_engine.models.captured.short_batches import ShortBatches

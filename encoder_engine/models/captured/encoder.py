@@ -1,11 +1,11 @@
-"""An encoder whose batches a GPU computes by CUDA graphs.
+"""An encoder whose batches are computed by CUDA graphs on a GPU.
 
 How it works: launching an operation takes the host 14 to 70 us, and a short batch's kernels may
 take less. A graph launches all of them at once. It repeats the shapes and addresses of its capture,
 so every batch is copied into a bucket (``packing/bucket.py``): token ids, types, positions and
 offsets in one copy of int32. Positions, owners of rows and lists of tiles are computed in the
 graph. Results are cloned, because the next call overwrites them. Graphs read the weights where they
-were at capture: changes in place take effect, and weights in other memory make the graphs anew.
+were at capture: changes in place take effect, and weights in other memory cause new captures.
 
 A bucket's first batch is computed in its shapes without a graph, with the same kernels and bits: a
 capture takes some four such calls, and waits for the device. On a CPU no batch has a graph.
@@ -57,8 +57,8 @@ class CapturedEncoder:
 
     encoder: its modules must be those that its specification makes.
     max_tokens: batches of more tokens are computed by the encoder itself.
-    max_graphs: the most buckets that are kept; one more drops those without a graph, or all if each
-        has one. A graph keeps its results, [tokens, D].
+    max_graphs: the most buckets that are kept; when one more is needed, those without a graph are
+    dropped, or all if each has one. A graph keeps its results, [tokens, D].
 
     Weights may change, in place or not. Settings of PyTorch that choose kernels, as its float32
     precision, hold for graphs that are captured after them. Hidden states of all blocks, attention
@@ -85,12 +85,12 @@ class CapturedEncoder:
 
     @property
     def encoder(self) -> Encoder:
-        """The encoder whose batches are computed."""
+        """The encoder that this object computes batches of."""
         return self._encoder
 
     @property
     def num_graphs(self) -> int:
-        """The number of buckets that are kept; on a GPU, those used twice have a graph."""
+        """The number of buckets that exist; on a GPU, those used twice have a graph."""
         return len(self._graphs)
 
     def __call__(self, batch: PackedBatch, *, output_pooled: bool = True) -> EncoderOutput:
@@ -217,7 +217,7 @@ class CapturedEncoder:
 
     @contextmanager
     def _in_order(self) -> Iterator[None]:
-        """Make the device wait for the last call, on whatever stream: calls share memory."""
+        """Make the device wait for the previous call, on whatever stream: calls share memory."""
         device = self.encoder.device
         if device.type != "cuda":
             yield
@@ -233,8 +233,9 @@ class CapturedEncoder:
 
 
 def uses_graphs(device: torch.device) -> bool:
-    """Return whether a device's batches are computed by graphs.
+    """Return whether batches on a device are computed by graphs.
 
-    Not while an implementation is requested: the request ends, and a graph would keep it.
+    False while :func:`ops.use` requests an implementation, which a graph would keep beyond the
+    request.
     """
     return device.type == "cuda" and not requested()

@@ -1,4 +1,4 @@
-"""The CUDA graph of one computation of an encoder, and its inputs.
+"""A CUDA graph of one computation of an encoder, with input buffers at fixed addresses.
 
 Dimensions: T rows of a bucket, B sequences, D width.
 """
@@ -38,7 +38,7 @@ _CAPTURE = threading.Lock()
 
 
 class Computation(NamedTuple):
-    """What a graph computes; each combination of these fields has a graph of its own.
+    """The computation of a graph; each combination of these fields has a graph of its own.
 
     has_positions: the batch gives positions.
     output_pooled: the pooler's output is computed beside the hidden state.
@@ -59,10 +59,10 @@ class Results(NamedTuple):
 
 
 class CapturePool(NamedTuple):
-    """The memory and the stream of an encoder's graphs, of which none runs beside another.
+    """The memory pool and the stream of an encoder's graphs, which never run concurrently.
 
-    memory: for their results and intermediate tensors.
-    stream: used by captures alone. The workspace of a library belongs to a stream, and is therefore
+    memory: the pool for the graphs' results and intermediate tensors.
+    stream: used only by captures. The workspace of a library belongs to a stream, and is therefore
         allocated in ``memory`` by the first capture. PyTorch frees it with any graph of the stream:
         graphs of one pool are dropped together.
     """
@@ -77,7 +77,7 @@ class CapturePool(NamedTuple):
 
 
 def _free_stream() -> torch.cuda.Stream:
-    """Return a stream that no other capture holds: PyTorch returns the same ones again."""
+    """Return a CUDA stream that no other capture uses: PyTorch reuses a fixed set of streams."""
     for _ in range(NUM_STREAMS):
         stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         if stream not in _HELD:
@@ -157,7 +157,7 @@ class Graph:
             self._memory.record_stream(torch.cuda.current_stream())
 
     def compute(self) -> Results:
-        """Compute the inputs without a graph."""
+        """Compute the batch in the input buffers without a graph."""
         pooling = self._computation.pooling
         batch = self._batch()
         # forward itself, since calling a compiled module would compile it for this bucket.
@@ -170,11 +170,11 @@ class Graph:
         return Results(None, pooled_BD)
 
     def capture(self, pool: CapturePool) -> None:
-        """Capture the computation."""
+        """Capture the computation as a CUDA graph."""
         self._results, self._graph = capture(self.compute, pool)
 
     def replay(self) -> Results:
-        """Compute the inputs by the graph, which was captured."""
+        """Compute the batch in the input buffers by replaying the captured graph."""
         assert self._graph is not None
         assert self._results is not None
         self._graph.replay()

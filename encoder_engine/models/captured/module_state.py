@@ -1,4 +1,4 @@
-"""Compares an encoder with what its graphs have read of it."""
+"""Detects changes of an encoder's modules and weights that would invalidate its CUDA graphs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["ModuleState"]
 class ModuleState:
     """The modules of an encoder, their hooks, and where and how their weights lie in memory.
 
-    Compared at every call, so it reads the modules' dictionaries without a walk.
+    Compared at every call, so the comparison reads the modules' dictionaries directly.
     """
 
     def __init__(self, encoder: nn.Module) -> None:
@@ -25,7 +25,7 @@ class ModuleState:
         self._state = self._read()
 
     def has_changed(self) -> bool:
-        """Return whether a module, a hook or the memory of a weight is not the first one."""
+        """Return whether a module, a hook or the memory of a weight was replaced."""
         return self._read() != self._state
 
     def any_training(self) -> bool:

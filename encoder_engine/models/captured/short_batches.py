@@ -1,4 +1,4 @@
-"""The short batches that an embedder computes on a GPU."""
+"""Encodes an embedder's short batches on a GPU by CUDA graphs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MOST_FAILURES = 3
 
 
 class ShortBatches:
-    """Encodes short batches on a GPU by a :class:`CapturedEncoder`, and leaves all others.
+    """Encodes short batches on a GPU by a :class:`CapturedEncoder`, and declines all others.
 
     The caller's encoder computes the others: every batch as long as modules are changed (hooks,
     adapters), a batch that could not be captured, and every batch after the third such failure.
@@ -37,15 +37,15 @@ class ShortBatches:
         self._num_failures = 0
 
     def __reduce__(self) -> tuple[type[ShortBatches], tuple[Encoder]]:
-        """Copy and pickle without the graphs, which belong to a process."""
+        """Return the state to copy or pickle: without the graphs, which belong to a process."""
         return ShortBatches, (self._encoder,)
 
     def release(self) -> None:
-        """Free the graphs' memory; later batches are captured anew."""
+        """Free the graphs' memory; later batches capture new graphs."""
         self._captured = None
 
     def takes(self, num_tokens: int) -> bool:
-        """Return whether a batch of ``num_tokens`` is encoded here, if it can be captured."""
+        """Return whether a batch of ``num_tokens`` is short enough to be encoded here."""
         device, dtype, refused = self._encoder.device, self._encoder.dtype, self._refused
         most = MAX_TOKENS if dtype.itemsize <= 2 else MAX_FLOAT32_TOKENS
         return (
@@ -57,7 +57,7 @@ class ShortBatches:
         )
 
     def encode(self, batch: PackedBatch, *, output_pooled: bool = False) -> EncoderOutput | None:
-        """Encode a batch on the host without gradients, in evaluation mode; None if it cannot."""
+        """Encode a batch in host memory, without gradients; return None if a graph cannot."""
         try:
             captured = self._captured = self._captured or CapturedEncoder(self._encoder)
             output = captured(batch, output_pooled=output_pooled)

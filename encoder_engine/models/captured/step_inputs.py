@@ -1,10 +1,10 @@
-"""The input of a training step's micro-batch in a layout of fixed sizes, for CUDA graphs.
+"""The input of a training step's micro-batch, padded to fixed sizes, for CUDA graphs.
 
-How it works: tokens, sequences, selected rows and targets are each lengthened to a size class.
+How it works: tokens, sequences, selected rows and targets are each padded to a size class.
 Sequences of token 0 follow the batch's own and fill its rows up; the first of their rows follow the
-selected ones; further targets have no loss (:class:`Padding`). No loss reads what follows, so its
-gradients are exactly 0, and kernels meet nothing that they would not meet in a batch. All inputs
-lie in one block of memory, so that one copy fills it.
+selected ones; further targets have no loss (:class:`Padding`). No loss reads this padding, so its
+gradients are exactly 0, and to the kernels it is ordinary tokens. All inputs lie in one block of
+memory, so that one copy fills it.
 
 Dimensions: T rows, B sequences and M selected rows of a layout; T', B' and M' of the batch.
 """
@@ -56,7 +56,8 @@ class TargetLayout(NamedTuple):
 class StepLayout(NamedTuple):
     """The sizes of a micro-batch in memory; batches of one layout share a graph.
 
-    ``bucket``: the size of the tokens. ``rows``: of the selected rows; None: all rows are read.
+    ``bucket``: the numbers of tokens and sequences. ``rows``: the number of selected rows; None:
+    all rows are read.
     """
 
     bucket: Bucket
@@ -74,11 +75,11 @@ class StepLayout(NamedTuple):
         longest: int | None,
         num_losses: int,
     ) -> StepLayout | None:
-        """Return the layout in which a graph computes a micro-batch, still in the host's memory.
+        """Return the layout for a micro-batch in host memory, in which a graph computes it.
 
-        None: it has features that no layout holds.
+        None: the micro-batch has fields that no layout supports.
 
-        longest: the most tokens of a sequence that the model takes.
+        longest: the most tokens of a sequence that the model supports.
         """
         sequences, rows = inputs.batch.sequences, inputs.rows
         if inputs.batch.position_ids is not None or inputs.gradient is not None:
@@ -118,7 +119,7 @@ def _target_layout(name: str, target: Tensor, padding: Padding, num_sequences: i
 
 
 class StepInputs:
-    """The inputs of a layout on a device, at fixed addresses.
+    """The input buffers of a layout on a device, at fixed addresses.
 
     ``scales``: the factor of each summed loss, [losses], in the dtype of losses.
     """
@@ -153,7 +154,7 @@ class StepInputs:
 
     @property
     def scales(self) -> Tensor:
-        """The factor of each summed loss."""
+        """The factor on each summed loss, [losses]."""
         return self._views["scales"]
 
     def _view(self, memory: Tensor) -> dict[str, Tensor]:
@@ -163,7 +164,7 @@ class StepInputs:
         }
 
     def fill(self, inputs: Inputs, scales: list[float]) -> None:
-        """Copy a micro-batch of the layout from the host, without waiting for the device."""
+        """Copy a micro-batch of this layout from host memory, without waiting for the device."""
         pinned = self._memory.is_cuda
         # New for every call: the allocator keeps pinned memory until the device has read it.
         staged = torch.zeros(self._memory.shape, dtype=torch.uint8, pin_memory=pinned)
@@ -184,7 +185,7 @@ class StepInputs:
         self._memory.copy_(staged, non_blocking=True)
 
     def _write_offsets(self, own: npt.NDArray[np.int64], offsets: npt.NDArray[Any]) -> None:
-        """Write the offsets of the batch, and of sequences that share the rows after it evenly."""
+        """Write the offsets of the batch, then of padding sequences that share the other rows."""
         number = self.layout.bucket.num_sequences - (len(own) - 1)
         further = self.layout.bucket.num_tokens - int(own[-1])
         offsets[: len(own)] = own
@@ -194,7 +195,7 @@ class StepInputs:
     def _write_rows(
         self, own: npt.NDArray[np.int64], num_tokens: int, views: Mapping[str, npt.NDArray[Any]]
     ) -> None:
-        """Write the batch's selected rows, and the first rows after its tokens."""
+        """Write the indices of the batch's selected rows, then those of padding rows."""
         offsets, rows = views["offsets"], views["rows"]
         rows[: len(own)] = own
         rows[len(own) :] = num_tokens + np.arange(len(rows) - len(own))
@@ -203,7 +204,7 @@ class StepInputs:
         views["row_offsets"][:] = np.searchsorted(rows, offsets)
 
     def inputs(self) -> Inputs:
-        """Return the inputs as a model takes them; all that derives from them is computed anew."""
+        """Return the buffers as a model's inputs; values derived from them are computed again."""
         layout, views = self.layout, self._views
         sequences = FilledSequences.from_offsets(views["offsets"], layout.bucket)
         batch = BucketBatch(

@@ -1,4 +1,4 @@
-"""Computes a digest of weights, to recognise them wherever and however they are stored."""
+"""Computes a digest of weights, the same wherever and however they are stored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loads encoders from checkpoints in Hugging Face layout; every tensor is accounted for."""
+"""Loads encoders from checkpoints in Hugging Face layout; no tensor is ignored silently."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def load_encoder(
     quantized: bool,
     adapter: str | None = None,
 ) -> EncoderType:
-    """Build the encoder a directory describes; see :meth:`Encoder.from_pretrained`."""
+    """Build the encoder that a directory describes; see :meth:`Encoder.from_pretrained`."""
     with ExitStack() as files:
         encoder, checkpoint = _load(
             *(encoder_type, path_or_hub_id, files),
@@ -75,7 +75,7 @@ def load_head_model(
     device: str | torch.device,
     dtype: str | torch.dtype,
 ) -> HeadModelType:
-    """Build the encoder and the head a directory holds; see :meth:`HeadModel.from_pretrained`."""
+    """Build a directory's encoder and head; see :meth:`HeadModel.from_pretrained`."""
     with ExitStack() as files:
         with warnings.catch_warnings():
             # The head decides whether a pooler is needed.
@@ -113,7 +113,7 @@ def _load(
     quantized: bool,
     adapter: str | None = None,
 ) -> tuple[EncoderType, Checkpoint]:
-    """Build the encoder; return it and its checkpoint, readable while ``files`` are open."""
+    """Build the encoder, and return it with its checkpoint, readable while ``files`` are open."""
     # Wrong arguments are refused before any file is read.
     resolve_device(device)
     resolve_dtype(dtype)
@@ -155,12 +155,12 @@ def _load(
 
 
 def _to_tensors(arrays: dict[str, Array]) -> dict[str, Tensor]:
-    """Return arrays as tensors in the same memory; the arrays' dictionary is emptied."""
+    """Return arrays as tensors that share their memory; the dictionary of arrays is emptied."""
     return {name: to_tensor(arrays.pop(name)) for name in list(arrays)}
 
 
 def _move_and_cast(state: dict[str, Tensor], device: torch.device, dtype: torch.dtype) -> None:
-    """Move and cast tensors one by one, so that at most one is in memory twice.
+    """Move and cast tensors one by one, so that at most one tensor is in memory twice.
 
     Raises :class:`NonFiniteWeightsError` for weights that float16 cannot hold.
     """
@@ -188,7 +188,7 @@ def _fill(
     device: torch.device,
     dtype: torch.dtype,
 ) -> None:
-    """Give a module its weights; the caller must hold no other reference to these."""
+    """Load weights into a module; the caller must hold no other reference to the tensors."""
     load_quantized(module, name, state)
     _move_and_cast(state, device, dtype)
     bare = {key.removeprefix(f"{name}."): state.pop(key) for key in list(state)}
@@ -196,7 +196,7 @@ def _fill(
 
 
 def load_quantized(part: nn.Module, name: str, state: dict[str, Tensor]) -> None:
-    """Replace a module's plain layers by quantized ones, and pop their tensors off ``state``.
+    """Replace a module's dense layers by quantized ones, and pop their tensors from ``state``.
 
     Raises :class:`CheckpointFileError` for a scale that is not above zero.
     """

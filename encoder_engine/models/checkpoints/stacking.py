@@ -1,4 +1,4 @@
-"""Converts between arrays and tensors, and between tensors of files and stacked parameters."""
+"""Converts arrays to tensors and back, and checkpoint tensors to stacked parameters and back."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = [
 
 
 def to_tensor(array: Array) -> Tensor:
-    """Return a checkpoint's array as a tensor in the same memory."""
+    """Return a checkpoint's array as a tensor that shares its memory."""
     if array.dtype != BFLOAT16:
         return torch.from_numpy(array)
     bits = torch.from_numpy(words(array).view(np.int16))
@@ -39,7 +39,7 @@ def to_tensor(array: Array) -> Tensor:
 
 
 def to_array(tensor: Tensor) -> Array:
-    """Return a tensor on the CPU as an array of a checkpoint in the same memory."""
+    """Return a CPU tensor as an array of a checkpoint's dtype that shares its memory."""
     tensor = tensor.detach()
     if tensor.dtype != torch.bfloat16:
         array: Array = tensor.numpy()

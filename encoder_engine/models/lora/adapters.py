@@ -1,9 +1,9 @@
 """Trains low-rank adapters (LoRA, Hu et al. 2022) on dense layers.
 
-How it works: a dense layer computes with one weight, W + (alpha / rank) B A, whatever is fused with
-its product (the bias, GELU). W is frozen. A stacked layer, such as query, key and value, has an
-adapter for each of the targets among its parts, on their rows alone, so that the files have the
-names and shapes of transformers' modules.
+How it works: a dense layer multiplies with the weight W + (alpha / rank) B A, so that operations
+fused with the product (bias, GELU) stay fused. W is frozen. A stacked layer, such as query, key and
+value, has an adapter for each of the targets among its parts, on their rows alone, so that the
+files have the names and shapes of transformers' modules.
 
 Dimensions: r rank, K columns and N rows of a dense layer's weight.
 """
@@ -35,7 +35,7 @@ __all__ = ["AdaptedLinear", "Adapter", "adapted_layers", "add_adapters", "merged
 
 @dataclass(frozen=True, kw_only=True)
 class Adapter:
-    """The settings of adapters: all have the same rank and factor alpha / rank."""
+    """The settings of adapters; all adapters of a model have the same rank and factor."""
 
     rank: int
     alpha: float
@@ -43,7 +43,7 @@ class Adapter:
 
     @property
     def factor(self) -> float:
-        """The factor of B A."""
+        """The factor alpha / rank of B A."""
         return self.alpha / self.rank
 
 
@@ -133,13 +133,13 @@ def add_adapters(encoder: Network, adapter: Adapter) -> None:
 
 
 def adapted_layers(model: nn.Module) -> dict[str, AdaptedLinear]:
-    """Return the layers with adapters, by name."""
+    """Return a model's layers with adapters, by name."""
     return {n: layer for n, layer in model.named_modules() if isinstance(layer, AdaptedLinear)}
 
 
 @contextmanager
 def merged_adapters(model: nn.Module) -> Iterator[None]:
-    """Return a context in which plain layers with merged weights replace those with adapters."""
+    """Replace layers with adapters by plain layers with merged weights, within this context."""
     layers = adapted_layers(model)
     for name, layer in layers.items():
         _replace(model, name, layer.merge())
@@ -151,7 +151,7 @@ def merged_adapters(model: nn.Module) -> Iterator[None]:
 
 
 def _origins(encoder: Network) -> dict[str, Origin]:
-    """Return the checkpoint's names of each layer's matrix, by the layer's name."""
+    """Return the checkpoint names that each layer's weight is stacked from, by layer name."""
     family = find_family(encoder.spec.model_type)
     names = [name for name, p in encoder.named_parameters() if p.dim() == 2]
     found = origins(family.renames, names, arrangements(encoder.spec))

@@ -1,4 +1,4 @@
-"""Reads the head and other modules of an adapter's directory into a model."""
+"""Loads the head and other modules of an adapter's directory into a model."""
 
 from __future__ import annotations
 
@@ -37,9 +37,10 @@ def load_modules_to_save(
     *,
     others: Mapping[str, nn.Module] | None = None,
 ) -> None:
-    """Read the head and other modules that ``save_adapter`` wrote into the given modules.
+    """Load the head and other modules that ``save_adapter`` wrote.
 
-    They keep dtype and device. :meth:`Encoder.from_pretrained` reads the encoder and its pooler.
+    The modules keep dtype and device. :meth:`Encoder.from_pretrained` reads the encoder and its
+    pooler.
 
     Raises :class:`CheckpointFileError` for a directory without ``adapter_model.safetensors``,
     :class:`TensorNamesError` for a weight that the file lacks, :class:`TensorShapeError` for one of

@@ -1,4 +1,4 @@
-"""Writes adapters, with all that is trained outside the encoder, as peft's directories."""
+"""Writes adapters, and all weights trained outside the encoder, as a directory of peft."""
 
 from __future__ import annotations
 

@@ -4,7 +4,8 @@ B rows of a query and a positive, C documents (the positives, then hard negative
 
 How it works: the loss of row i is ``logsumexp(scale * similarities_i) - scale * similarity(q_i,
 p_i)``. Similarities are computed in tiles of rows and never stored. A candidate that is known to be
-right, or that a guide ranks above the positive (GIST, Solatorio 2024), leaves the denominator.
+relevant, or that a guide model ranks above the positive (GIST, Solatorio 2024), is left out of the
+denominator.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TextIds:
-    """Ids of the texts, equal for equal texts: int64 [B] of queries, [C] of documents."""
+    """Ids of texts, where equal texts have equal ids: int64 [B] of queries, [C] of documents."""
 
     queries_B: Tensor
     documents_C: Tensor
@@ -49,8 +50,9 @@ class TextIds:
 class GuideFilter:
     """The vectors of a guide model, by which false negatives are recognised.
 
-    ``margin``: a candidate leaves the denominator where the guide's cosine exceeds that of the
-    positive less ``margin``, or with ``relative`` less that share of its absolute value.
+    ``margin``: a candidate is left out of the denominator if the guide's cosine for it exceeds the
+    positive's cosine minus ``margin``; with ``relative``, minus this share of the cosine's
+    magnitude.
     """
 
     queries_BD: Tensor
@@ -59,7 +61,7 @@ class GuideFilter:
     relative: bool = False
 
     def thresholds(self) -> Tensor:
-        """Return the cosine above which a candidate is left out, [B]."""
+        """Return, for each row, the guide's cosine above which a candidate is left out, [B]."""
         queries = F.normalize(self.queries_BD, dim=1)
         positives = F.normalize(self.documents_CD[: len(queries)], dim=1)
         cosines = (queries * positives).sum(1)
@@ -83,13 +85,15 @@ def in_batch_negatives(
 
     ``documents_CD``: the positives in the order of the queries, then negatives of any rows.
     ``owners_C``: the row that a document belongs to, int64; None: the rows in turn.
-    ``scale``: of similarities; ``normalized``: they are cosines, else inner products.
-    ``directions``: which texts each row is compared with; if several: ``joint`` puts all into one
-    denominator, else the mean of their losses is taken.
-    ``ids``: known pairs leave the denominator: documents equal to the row's query or positive, and
-    positives of an equal query.
+    ``scale``: the factor of similarities; ``normalized``: similarities are cosines, else inner
+    products.
+    ``directions``: the texts that each row is compared with; if several: ``joint`` uses one
+    denominator for all, else the mean of their losses is taken.
+    ``ids``: leave known pairs out of the denominator: documents equal to the row's query or
+    positive, and positives of an equal query.
     ``guide``: filters false negatives.
-    ``share``: (rank, size): compute this rank's tiles alone; the sum over ranks is the loss.
+    ``share``: (rank, number of ranks): compute only this rank's tiles; the sum over ranks is the
+    loss.
 
     Raises :class:`InputError` for shapes that do not fit, and :class:`UnknownNameError` for another
     direction.
@@ -144,7 +148,7 @@ def _check_directions(directions: Sequence[Direction], *, joint: bool) -> None:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Candidates:
-    """The candidates of a step, and those that leave the denominator of a row.
+    """The candidates of a step, and the rule for those left out of a row's denominator.
 
     Fields: see :func:`in_batch_negatives`; ``num_rows``: B.
     """
@@ -155,7 +159,7 @@ class Candidates:
     guide: GuideFilter | None = None
 
     def left_out(self, direction: Direction, tile: slice) -> Tensor:
-        """Return which candidates a tile's rows leave out, bool [R, candidates]."""
+        """Mark the candidates that the rows of a tile leave out, bool [R, candidates]."""
         side, candidate = direction.split("_to_")
         device = self.owners_C.device
         rows_R = torch.arange(self.num_rows, device=device)[tile, None]
@@ -176,7 +180,7 @@ class Candidates:
         return found & (columns[None, :] != rows_R)
 
     def _known(self, ids: TextIds, candidate: str, tile: slice) -> Tensor:
-        """Return candidates equal to the row's query or positive, or paired with such a text."""
+        """Mark candidates equal to a row's query or positive, or paired with such a text."""
         queries_B, positives_B = ids.queries_B, ids.documents_C[: self.num_rows]
         query_R, positive_R = queries_B[tile, None], positives_B[tile, None]
         if candidate == "query":
@@ -186,7 +190,7 @@ class Candidates:
         return equal
 
     def _guided(self, guide: GuideFilter, side: str, candidate: str, tile: slice) -> Tensor:
-        """Return the candidates that the guide ranks above the positive."""
+        """Mark the candidates that the guide ranks above the row's positive."""
         positives_BD = guide.documents_CD[: self.num_rows]
         left = guide.queries_BD if side == "query" else positives_BD
         right = guide.queries_BD if candidate == "query" else guide.documents_CD

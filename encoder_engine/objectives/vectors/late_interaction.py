@@ -1,11 +1,11 @@
-"""Late interaction (ColBERT): each token of a query takes its most similar token of a document.
+"""Late interaction (ColBERT): compares each query token with its most similar document token.
 
 T tokens of B queries, S tokens of C documents, D features. Offsets are int64 [B + 1] and [C + 1] on
 the host: the first token of each text, then the number of tokens.
 
 How it works: similarities of a tile of queries with all documents are computed one chunk of
-documents at a time. Only the index of each maximum is kept, T x C integers a tile, from which
-the backward pass computes both gradients.
+documents at a time. Only the index of each maximum is kept, T x C integers per tile, from which the
+backward pass computes both gradients.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ def late_interaction_negatives(
 ) -> Tensor:
     """Return the loss of in-batch negatives scored by MaxSim, summed over the B queries.
 
-    The first B documents are the positives, in the order of the queries. ``candidates`` tells
-    which documents leave the denominator. ``share``: see :func:`in_batch_negatives`.
+    The first B documents are the positives, in the order of the queries. ``candidates`` determines
+    the documents to leave out of the denominator. ``share``: see :func:`in_batch_negatives`.
     """
 
     def tile_loss(tile: slice, rows: Sequence[Tensor], whole: Sequence[Tensor]) -> Tensor:
@@ -102,7 +102,7 @@ def late_interaction_negatives(
 
 
 def _query_tiles(query_offsets: Offsets, num_documents: int) -> Iterator[slice]:
-    """Cut tokens between queries into tiles of at most 2^22 maxima, but at least one query."""
+    """Group queries into tiles of at most 2^22 maxima, but at least one query each."""
     most = max(1, TILE_ELEMENTS // max(num_documents, 1))
     first, last = 0, len(query_offsets) - 1
     while first < last:
@@ -151,7 +151,7 @@ class _MaxSimilarity(torch.autograd.Function):
 
 
 def _document_chunks(offsets: Offsets, num_tokens: int) -> Iterator[tuple[int, int]]:
-    """Cut the documents so that similarities with ``num_tokens`` tokens are at most 2^22."""
+    """Group documents so that similarities with ``num_tokens`` tokens number at most 2^22."""
     most = max(1, TILE_ELEMENTS // max(num_tokens, 1))
     first, last = 0, len(offsets) - 1
     while first < last:

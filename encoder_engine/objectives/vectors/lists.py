@@ -1,4 +1,4 @@
-"""Losses of lists of scored documents, each list of any length: listwise, KL, margins, BCE.
+"""Losses of lists of scored documents, of any length: listwise, KL, margins, BCE.
 
 N documents of B lists; ``lists_N`` is the list of each document, ascending int64.
 """
@@ -35,7 +35,7 @@ def list_log_softmax(scores_N: Tensor, lists_N: Tensor, num_lists: int) -> Tenso
 def listwise(scores_N: Tensor, labels_N: Tensor, lists_N: Tensor, num_lists: int) -> Tensor:
     """Return ListNet's loss (Cao et al. 2007), summed over lists.
 
-    It is the cross-entropy between the softmax of the labels and that of the scores.
+    The loss is the cross-entropy between the softmax of the labels and the softmax of the scores.
     """
     wanted_N = list_log_softmax(labels_N, lists_N, num_lists).exp()
     return -(wanted_N * list_log_softmax(scores_N, lists_N, num_lists)).sum()

@@ -1,4 +1,4 @@
-"""Matryoshka (Kusupati et al. 2022): one loss on several prefixes of the vectors, in one pass."""
+"""Matryoshka (Kusupati et al. 2022): a loss on several prefixes of the vectors at once."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ __all__ = ["Matryoshka"]
 
 @dataclass(frozen=True, kw_only=True)
 class Matryoshka:
-    """Sums a loss over prefixes of the vectors, each divided by its Euclidean norm.
+    """Sums a loss over prefixes of the vectors, each prefix divided by its Euclidean norm.
 
-    ``dimensions``: the lengths of the prefixes. ``weights``: of their losses; None: 1 each. Raises
-    :class:`ConfigError` for a dimension below 1, and for another number of weights.
+    ``dimensions``: the lengths of the prefixes. ``weights``: the weights of their losses; None: 1
+    each. Raises :class:`ConfigError` for a dimension below 1, and for another number of weights.
     """
 
     dimensions: tuple[int, ...]

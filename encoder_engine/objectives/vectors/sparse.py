@@ -1,4 +1,4 @@
-"""SPLADE vectors from logits (Formal et al. 2021), and the FLOPS penalty.
+"""SPLADE vectors from logits (Formal et al. 2021), and the FLOPS penalty on them.
 
 N texts, V vocabulary, T tokens.
 """

@@ -1,4 +1,4 @@
-"""Distillation of vectors: a text's vector approaches that of a teacher."""
+"""Distillation of vectors: trains a text's vector to approach a teacher's."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ TILE_ELEMENTS = 2**22
 
 
 def row_tiles(num_rows: int, num_columns: int, *, first: int = 0, step: int = 1) -> list[slice]:
-    """Cut rows into tiles of at most 2^22 elements; take every ``step``-th one from ``first``."""
+    """Divide rows into tiles of at most 2^22 elements; return every ``step``-th tile."""
     rows = max(1, TILE_ELEMENTS // max(num_columns, 1))
     tiles = [slice(start, min(start + rows, num_rows)) for start in range(0, num_rows, rows)]
     return tiles[first::step]
@@ -47,7 +47,7 @@ def tiled_sum(
 
 
 class _TiledSum(torch.autograd.Function):
-    """Computes value and gradient together: the graph of a tile is freed before the next one."""
+    """Computes value and gradient together; each tile's graph is freed before the next."""
 
     @staticmethod
     def forward(

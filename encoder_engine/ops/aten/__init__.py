@@ -1,1 +1,1 @@
-"""Implementations by PyTorch's own operators: they run wherever PyTorch does."""
+"""Implementations by PyTorch's own operators, which run on every device that PyTorch supports."""

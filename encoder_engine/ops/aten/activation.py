@@ -11,18 +11,18 @@ if TYPE_CHECKING:
 
 
 def bias_gelu(input_TF: Tensor, bias_F: Tensor | None, *, approximate: str) -> Tensor:
-    """Implement ``ops.bias_gelu``."""
+    """Compute ``ops.bias_gelu`` by PyTorch's operators."""
     return F.gelu(_shifted(input_TF, bias_F), approximate=approximate)
 
 
 def geglu(input_TG: Tensor, bias_G: Tensor | None, *, approximate: str) -> Tensor:
-    """Implement ``ops.geglu``."""
+    """Compute ``ops.geglu`` by PyTorch's operators."""
     x, gate = _shifted(input_TG, bias_G).chunk(2, dim=1)
     return F.gelu(x, approximate=approximate) * gate
 
 
 def swiglu(input_TG: Tensor, bias_G: Tensor | None) -> Tensor:
-    """Implement ``ops.swiglu``."""
+    """Compute ``ops.swiglu`` by PyTorch's operators."""
     x, gate = _shifted(input_TG, bias_G).chunk(2, dim=1)
     return F.silu(x) * gate
 

@@ -1,4 +1,4 @@
-"""Packed attention by PyTorch: SDPA, and the probabilities it does not return."""
+"""Packed attention by PyTorch's SDPA, and the attention weights, which SDPA does not return."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def attention(
     query_MHD: Tensor, key_TKD: Tensor, value_TKD: Tensor, sequences: Sequences, terms: Terms
 ) -> Tensor:
-    """Implement ``ops.attention``: one SDPA call per distinct length; in a trace, one operator."""
+    """Compute ``ops.attention``: one SDPA call per distinct length; in a trace, one operator."""
     if torch.compiler.is_compiling() and terms.disentangled is None:
         # The lengths are values on the host, which a trace cannot read.
         return attend_traced(query_MHD, key_TKD, value_TKD, sequences, terms)
@@ -37,7 +37,7 @@ def attention(
 def attention_probabilities(
     query_THD: Tensor, key_TKD: Tensor, sequences: Sequences, terms: Terms
 ) -> Tensor:
-    """Implement ``ops.attention_probabilities``."""
+    """Compute ``ops.attention_probabilities`` by PyTorch's operators."""
     num_heads = query_THD.shape[1]
     group_size = num_heads // key_TKD.shape[1]
     longest = sequences.max_seqlen

@@ -1,4 +1,4 @@
-"""Packed attention by SDPA: one call per group, with or without gradients."""
+"""Packed attention by SDPA: one call per group of sequences, with or without gradients."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["attend"]
 def attend(
     query_MHD: Tensor, key_TKD: Tensor, value_TKD: Tensor, sequences: Sequences, terms: Terms
 ) -> Tensor:
-    """Call SDPA once per group."""
+    """Call SDPA once per group of sequences of equal length."""
     dtype = query_MHD.dtype
     if not groups_of(sequences, terms):
         # No row to compute; the empty sums keep all tensors in the graph.

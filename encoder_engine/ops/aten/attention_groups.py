@@ -39,7 +39,7 @@ def groups_of(sequences: Sequences, terms: Terms) -> list[Group]:
 def attend_group(
     group: Group, query_nHQD: Tensor, key_nKLD: Tensor, value_nKLD: Tensor, terms: Terms
 ) -> Tensor:
-    """Call SDPA for a group; return its rows, [n * Q, H, D]."""
+    """Call SDPA for a group; return the attention output, [n * Q, H, D]."""
     mask = mask_of(group, terms, query_nHQD)
     if terms.disentangled is not None:
         mask = add_mask(position_scores(group, terms, query_nHQD, key_nKLD), mask)
@@ -49,7 +49,7 @@ def attend_group(
 
 
 def taken(packed_THD: Tensor, rows: Tensor | slice, length: int) -> Tensor:
-    """Gather the rows of a group: [n, H, L, D]."""
+    """Gather the packed rows of a group as [n, H, L, D]."""
     return packed_THD[rows].view(-1, length, *packed_THD.shape[1:]).transpose(1, 2)
 
 
@@ -121,7 +121,7 @@ def _scores_of_vectors(rows_nHLD: Tensor, vectors_NHD: Tensor) -> Tensor:
 
 
 def entries_of(distance: Tensor, bias_HR: Tensor) -> Tensor:
-    """Return the entry of the bias for each distance."""
+    """Return the entry of the relative bias for each distance."""
     reach = bias_HR.shape[1] // 2
     return distance.clamp(-reach, reach) + reach
 

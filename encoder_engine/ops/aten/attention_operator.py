@@ -33,7 +33,7 @@ MOST_SCORES = 2**24
 
 
 class _Part(NamedTuple):
-    """A part of a group's sequences, in float32 or wider; key and value for every head."""
+    """Some sequences of a group, in float32 or wider; key and value repeated for every head."""
 
     group: Group
     query_nHQD: Tensor
@@ -46,7 +46,7 @@ class _Part(NamedTuple):
 def attend_traced(
     query_MHD: Tensor, key_TKD: Tensor, value_TKD: Tensor, sequences: Sequences, terms: Terms
 ) -> Tensor:
-    """Call the operator, which takes offsets and selected rows as tensors."""
+    """Call the custom operator, which takes offsets and selected rows as tensors."""
     nothing = sequences.cu_seqlens[:0]
     rows, cu_queries, everywhere = nothing, nothing, nothing
     if terms.query_rows is not None:
@@ -101,7 +101,7 @@ _attend_traced = define_operator("attention_aten", _forward, _backward, keeps_ls
 
 
 def _read(call: Call) -> tuple[Sequences, Terms]:
-    """Return the sequences and terms of a call, cached for all layers of a batch."""
+    """Return the sequences and terms of a call, cached because all layers of a batch share them."""
     cu_seqlens, query_rows, cu_queries, global_rows = call.layout
     sequences, queries, everywhere = _laid_out(
         _bytes(cu_seqlens),
@@ -147,7 +147,7 @@ def _rows_of(rows: bytes) -> Tensor:
 
 
 def _parts(call: Call) -> Iterator[_Part]:
-    """Yield the attention weights in parts of bounded size, equal in forward and backward."""
+    """Yield the attention weights in parts of bounded size, the same in forward and backward."""
     wide = torch.promote_types(call.query_MHD.dtype, torch.float32)
     generator = torch.Generator(call.query_MHD.device)
     if call.seed is not None:
@@ -169,7 +169,7 @@ def _parts(call: Call) -> Iterator[_Part]:
 
 
 def _pieces(group: Group, call: Call) -> Iterator[Group]:
-    """Split a group into pieces of a bounded number of scores."""
+    """Split a group into pieces with at most a fixed number of scores."""
     at_once = MOST_SCORES // (call.query_MHD.shape[1] * group.num_queries * group.length)
     rows = _indices(group.rows, call).view(-1, group.length)
     queries = _indices(group.queries, call).view(-1, group.num_queries)
@@ -193,7 +193,10 @@ def _drop(weights: Tensor, kept: Tensor | None) -> Tensor:
 
 
 def _rows(x_nHLD: Tensor, like_TKD: Tensor) -> Tensor:
-    """Return rows of K heads, [n * L, K, D]; query heads that share one are summed."""
+    """Return packed rows of K heads, [n * L, K, D].
+
+    Query heads that share a key head are summed.
+    """
     num_sequences, _, length, head_dim = x_nHLD.shape
     x_nKLD = x_nHLD.reshape(num_sequences, like_TKD.shape[1], -1, length, head_dim).sum(dim=2)
     rows: Tensor = x_nKLD.transpose(1, 2).reshape(-1, *like_TKD.shape[1:])

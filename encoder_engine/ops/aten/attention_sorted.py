@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class _Queries(NamedTuple):
-    """The selected rows by group, padded to equally many per sequence by repeating some."""
+    """The selected query rows by group; shorter sequences repeat rows to reach equal counts."""
 
     numbers: list[int]  # queries of each sequence, by group
     rows: Tensor  # int64 [sum of n * Q], places in the list of selected rows, by group
@@ -81,7 +81,7 @@ def _looked_up(rows_M: Tensor, from_THD: Tensor) -> Tensor:
 
 
 class _Moved(torch.autograd.Function):
-    """Permutes rows; the gradient is permuted back."""
+    """Permutes rows; backward permutes the gradient back."""
 
     @staticmethod
     def forward(ctx: Any, rows_THD: Tensor, order: Tensor, back: Tensor) -> Tensor:

@@ -1,11 +1,11 @@
 """Attention and statistics of its weights by PyTorch, a tile of query rows at a time.
 
 How it works: the sequences of one length are computed together, and as many of them, or as many
-queries of one, as a tile of ``TILE`` weights holds. Two buffers of a tile are written again and
-again: memory beyond the results does not grow with the sequences, and no page is touched anew. A
-tile is read for its maxima, once for each step of the softmax, by the GEMM with the values, and by
-one with the features of the keys, which gives all other sums over keys. Keys on one side of the
-tile have distances linear in their positions, so that the sums of these are among them.
+queries of one, as a tile of ``TILE`` weights holds. Two buffers of a tile's size are reused: memory
+beyond the results does not grow with the sequences, and no new page is touched. A tile is read for
+its maxima, once for each step of the softmax, by the GEMM with the values, and by one with the
+features of the keys, which gives all other sums over keys. Keys on one side of the tile have
+distances linear in their positions, so that the sums of these are among them.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def attention_statistics(
     marks_TC: Tensor,
     terms: Terms,
 ) -> tuple[Tensor, ...]:
-    """Implement ``ops.attention_statistics``."""
+    """Compute ``ops.attention_statistics`` by PyTorch's operators."""
     num_tokens, num_heads = query_THD.shape[:2]
     wide = torch.promote_types(query_THD.dtype, torch.float32)
     found = query_THD.new_zeros(num_tokens, num_heads, 6 + marks_TC.shape[1], dtype=wide)
@@ -108,7 +108,7 @@ def _sum_tiles(
 ) -> _Sums:
     """Return the sums of some sequences of one length.
 
-    ``keys`` [n, L]: their rows; ``flat``: the same, in one dimension.
+    ``keys`` [n, L]: the packed rows of the sequences; ``flat``: the same, in one dimension.
     """
     (num_sequences, length), num_heads = keys.shape, query_THD.shape[1]
     step = min(length, max(1, buffers.shape[1] // (num_sequences * num_heads * length)))
@@ -152,7 +152,7 @@ def _sum_tiles(
 
 
 def _group(keys: Tensor, start: int, stop: int) -> Group:
-    """Return the queries ``start`` to ``stop - 1`` of sequences of one length."""
+    """Return the group of queries ``start`` to ``stop - 1`` of sequences of one length."""
     places = torch.arange(start, stop, device=keys.device)
     queries = keys[:, start:stop]
     return Group(
@@ -167,9 +167,9 @@ def _group(keys: Tensor, start: int, stop: int) -> Group:
 def _sum_tile(
     scores: Tensor, weights: Tensor, features_nLF: Tensor, start: int, sums: _Sums, *, masked: bool
 ) -> None:
-    """Write the sums of a tile's scores [n, H, Q, L], which it destroys.
+    """Write the sums of a tile's scores [n, H, Q, L]; the scores are overwritten.
 
-    ``weights``: memory for as many. ``masked``: scores may be -inf.
+    ``weights``: a buffer of the same size. ``masked``: scores may be -inf.
     """
     stop = start + scores.shape[2]
     highest, sums.best[:, :, start:stop] = scores.max(3)

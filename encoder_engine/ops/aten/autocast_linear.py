@@ -27,21 +27,21 @@ _narrow: dict[int, tuple[Tensor, Tensor]] = {}
 
 
 class NarrowWeights:
-    """Copies of weights in a narrower dtype, at fixed addresses, which CUDA graphs may read."""
+    """Copies of weights in a narrower dtype, at fixed addresses that CUDA graphs can read."""
 
     def __init__(self, weights: Iterable[Tensor], dtype: torch.dtype) -> None:
         self._wide = list({id(weight): weight for weight in weights}.values())
         self._copies = [torch.empty_like(weight, dtype=dtype) for weight in self._wide]
 
     def update(self) -> None:
-        """Cast the weights; to be called whenever they have changed."""
+        """Cast the weights again; call this whenever the weights have changed."""
         if self._wide:
             with torch.no_grad():
                 torch._foreach_copy_(self._copies, self._wide)
 
     @contextmanager
     def used(self) -> Iterator[None]:
-        """Cast the weights, and let dense layers read the copies, in the whole process."""
+        """Cast the weights, and let all dense layers of the process read the copies."""
         self.update()
         pairs = zip(self._wide, self._copies, strict=True)
         own = {id(weight): (weight, copy) for weight, copy in pairs}
@@ -61,7 +61,7 @@ def _cast(weight: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def linear(input_TK: Tensor, weight_NK: Tensor, bias_N: Tensor | None) -> Tensor:
-    """Implement ``ops.linear``; the result has autocast's dtype."""
+    """Compute ``ops.linear``; the result has autocast's dtype."""
     dtype = torch.get_autocast_dtype(input_TK.device.type)
     return _apply(input_TK.to(dtype), weight_NK, bias_N)
 
@@ -74,7 +74,7 @@ def _apply(input_TK: Tensor, weight_NK: Tensor, bias_N: Tensor | None) -> Tensor
 
 
 class _Linear(torch.autograd.Function):
-    """The dense layer in the input's dtype, which may be narrower than the weight's."""
+    """The dense layer in the input's dtype, which may be narrower than the weight's dtype."""
 
     @staticmethod
     def forward(ctx: Any, input_TK: Tensor, weight_NK: Tensor, bias_N: Tensor | None) -> Tensor:
@@ -105,7 +105,7 @@ class _Linear(torch.autograd.Function):
 
 
 def _product(left_NT: Tensor, right_TK: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return ``left @ right`` in a dtype, in which it is summed as well."""
+    """Return ``left @ right`` in ``dtype``, which is also the dtype of the gradient's sum."""
     if torch.is_grad_enabled() or not left_NT.is_cuda or left_NT.dtype == dtype:
         # PyTorch has products of mixed dtypes on a GPU alone, and without gradients.
         return (left_NT @ right_TK).to(dtype)

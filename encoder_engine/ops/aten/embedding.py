@@ -24,7 +24,7 @@ def embedding(
     token_scale_T: Tensor | None,
     dropout: float,
 ) -> Tensor:
-    """Implement ``ops.embedding``."""
+    """Compute ``ops.embedding`` by PyTorch's operators."""
     hidden_TE = F.embedding(input_ids_T, token_weight_VE)
     if token_scale_T is not None:
         hidden_TE = (hidden_TE * token_scale_T[:, None]).to(hidden_TE.dtype)

@@ -20,7 +20,7 @@ def layer_norm(
     dropout: float,
     return_sum: bool,
 ) -> tuple[Tensor, Tensor | None]:
-    """Implement ``ops.layer_norm``."""
+    """Compute ``ops.layer_norm`` by PyTorch's operators."""
     summed_TD = _summed(input_TD, residual_TD, dropout)
     output_TD = F.layer_norm(summed_TD, weight_D.shape, weight_D, bias_D, epsilon)
     # Autocast on a GPU returns float32, whatever the dtype of the residual stream.
@@ -36,7 +36,7 @@ def rms_norm(
     dropout: float,
     return_sum: bool,
 ) -> tuple[Tensor, Tensor | None]:
-    """Implement ``ops.rms_norm``."""
+    """Compute ``ops.rms_norm`` by PyTorch's operators."""
     summed_TD = _summed(input_TD, residual_TD, dropout)
     output_TD = F.rms_norm(summed_TD, weight_D.shape, weight_D, epsilon)
     return output_TD.to(summed_TD.dtype), summed_TD if return_sum else None

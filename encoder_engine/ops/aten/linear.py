@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def linear(input_TK: Tensor, weight_NK: Tensor, bias_N: Tensor | None) -> Tensor:
-    """Implement ``ops.linear``."""
+    """Compute ``ops.linear`` by PyTorch's operators."""
     if _trains_on_gpu(input_TK, weight_NK, bias_N):
         return autocast_linear.linear(input_TK, weight_NK, bias_N)
     if not _by_onednn(input_TK) or is_transformed():
@@ -42,7 +42,7 @@ BLOCK = 32
 
 
 def fill_blocks(*operands: Tensor) -> tuple[Tensor, ...]:
-    """Pad the last dimension, over which a 16-bit product on a CPU sums, to whole blocks by zeros.
+    """Pad the last dimension, which a 16-bit product on a CPU sums over, to whole blocks by zeros.
 
     AMX kernels of oneDNN before PR 5723 read the last block of a row beyond its end, where the next
     row begins, and multiply it with zeros: NaN and infinities there become NaN in this row

@@ -59,9 +59,9 @@ def _forward(
 def _statistics(
     given: Given, terms: Terms, kept_MV: Tensor | None, *, predict: bool
 ) -> tuple[Statistics, list[Tensor]]:
-    """Return the statistics, and the maximum of each part's logits, [M].
+    """Return the rows' statistics, and the maximum of each part of the logits, [M].
 
-    Wide logits are replaced in place by ``exp(logit - maximum)``.
+    Logits in float32 or wider are replaced in place by ``exp(logit - maximum)``.
     """
     hidden_ME, _, _, labels_M = given
     wide = wide_dtype(hidden_ME.dtype)
@@ -91,7 +91,7 @@ def _statistics(
 
 
 def _logits(given: Given, kept_MV: Tensor | None) -> Iterator[tuple[int, Tensor]]:
-    """Yield the logits in parts (first column, [M, C]), stored in ``kept_MV`` where given."""
+    """Yield parts of the logits as (first column, [M, C]), stored in ``kept_MV`` if given."""
     hidden_ME, weight_VE, bias_V, _ = given
     num_rows, vocab_size = len(hidden_ME), len(weight_VE)
     part_columns = _part_columns(num_rows)
@@ -131,7 +131,7 @@ def _probabilities(logits_MC: Tensor, lse_M: Tensor) -> Tensor:
 def _gradient(p: Tensor, given: Given, lse_M: Tensor, terms: Terms, start: int) -> Tensor:
     """Turn a part of the softmax into the row losses' gradient by the logits, in place.
 
-    Ignored rows may have any label: backward scales them by 0.
+    Rows with the ignored label get an arbitrary gradient: backward multiplies it by 0.
     """
     if terms.z_loss > 0.0:
         p *= (1.0 + 2.0 * terms.z_loss * lse_M)[:, None]

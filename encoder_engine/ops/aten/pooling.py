@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def pooling(hidden_TD: Tensor, sequences: Sequences, *, mode: str, normalize: bool) -> Tensor:
-    """Implement ``ops.pooling``."""
+    """Compute ``ops.pooling`` by PyTorch's operators."""
     wide = hidden_TD if hidden_TD.dtype == torch.float64 else hidden_TD.float()
     pooled_BD = _pool(wide, sequences, mode)
     if normalize:

@@ -1,4 +1,4 @@
-"""Quantization of rows by PyTorch."""
+"""Quantization of rows to bytes by PyTorch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def quantize_rows(input_TD: Tensor) -> tuple[Tensor, Tensor]:
-    """Implement ``ops.quantize_rows``."""
+    """Compute ``ops.quantize_rows`` by PyTorch's operators."""
     wide_TD = input_TD.float()
     scale_T = row_scales(wide_TD)
     steps_TD = torch.nan_to_num(wide_TD * scale_T.reciprocal()[:, None]).round_() + 128
@@ -34,7 +34,7 @@ def layer_norm_quantized(
     epsilon: float,
     residual_TD: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Implement ``ops.layer_norm_quantized``."""
+    """Compute ``ops.layer_norm_quantized`` by PyTorch's operators."""
     wide = torch.promote_types(input_TD.dtype, torch.float32)
     wide_TD = input_TD.to(wide)
     if residual_TD is not None:

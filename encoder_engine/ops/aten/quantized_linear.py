@@ -27,9 +27,9 @@ EXACT_TERMS = 1024
 
 @cache
 def _multiplies_bytes() -> bool:
-    """Return whether the processor sums products of bytes exactly.
+    """Return whether the processor's sums of byte products are exact.
 
-    Without VNNI (or AMX) pairs are summed in 16 bits, which saturate.
+    Without VNNI (or AMX), pairs of products are summed in 16 bits, which saturate.
     """
     return torch.backends.mkldnn.is_available() and torch.cpu._is_vnni_supported()  # type: ignore[no-untyped-call]
 
@@ -65,7 +65,7 @@ def quantized_linear(
     dtype: torch.dtype,
     gelu: str | None,
 ) -> Tensor:
-    """Implement ``ops.quantized_linear``."""
+    """Compute ``ops.quantized_linear`` by PyTorch's operators."""
     output_TN = torch.empty(len(input_TK), weight.shape[0], dtype=dtype)
     for rows, sums_tN in _chunks(input_TK, weight):
         output_TN[rows] = _finish(sums_tN, scale_T[rows], weight, gelu)
@@ -75,7 +75,7 @@ def quantized_linear(
 def requantized_linear(
     input_TK: Tensor, scale_T: Tensor, weight: QuantizedWeight, *, gelu: str | None
 ) -> tuple[Tensor, Tensor]:
-    """Implement ``ops.requantized_linear``."""
+    """Compute ``ops.requantized_linear`` by PyTorch's operators."""
     bytes_TN = torch.empty(len(input_TK), weight.shape[0], dtype=torch.uint8)
     scales_T = torch.empty(len(input_TK))
     for rows, sums_tN in _chunks(input_TK, weight):
@@ -103,7 +103,7 @@ def _gemm(input_tK: Tensor, content_KN: Tensor, scale_N: Tensor) -> Tensor:
 
 
 def _exact_gemm(input_tK: Tensor, weight_KN: Tensor) -> Tensor:
-    """Return the integer product by float32 sums that are exact in any order."""
+    """Compute the integer product by float32 sums that are exact in any order."""
     sums_tN = torch.zeros(len(input_tK), weight_KN.shape[1], dtype=torch.float64)
     for start in range(0, len(weight_KN), EXACT_TERMS):
         part = slice(start, start + EXACT_TERMS)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def rotary(
     query_THD: Tensor, key_TKD: Tensor, table_PD: Tensor, position_ids_T: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Implement ``ops.rotary``."""
+    """Compute ``ops.rotary`` by PyTorch's operators."""
     cosine, sine = table_PD[position_ids_T][:, None, :].chunk(2, dim=2)
 
     def rotated(x: Tensor) -> Tensor:

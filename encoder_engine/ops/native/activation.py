@@ -1,4 +1,4 @@
-"""Bias, activation and gate by the C++ extension."""
+"""Bias, activation and gating by the C++ extension."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ GELU_NAMES = {"none": "gelu", "tanh": "gelu_tanh"}
 
 
 def bias_gelu(input_TF: Tensor, bias_F: Tensor | None, *, approximate: str) -> Tensor:
-    """Implement ``ops.bias_gelu``."""
+    """Compute ``ops.bias_gelu`` by the C++ extension."""
     return _activate(input_TF, bias_F, GELU_NAMES[approximate], False)
 
 
 def geglu(input_TG: Tensor, bias_G: Tensor | None, *, approximate: str) -> Tensor:
-    """Implement ``ops.geglu``."""
+    """Compute ``ops.geglu`` by the C++ extension."""
     return _activate(input_TG, bias_G, GELU_NAMES[approximate], True)
 
 
 def swiglu(input_TG: Tensor, bias_G: Tensor | None) -> Tensor:
-    """Implement ``ops.swiglu``."""
+    """Compute ``ops.swiglu`` by the C++ extension."""
     return _activate(input_TG, bias_G, "silu", True)
 
 

@@ -17,9 +17,9 @@ __all__ = ["AdamWTensor", "gradient_norm", "take_step"]
 
 
 class AdamWTensor(NamedTuple):
-    """A float32 parameter with its gradient and moments, contiguous, and the factors of its step.
+    """A contiguous float32 parameter with its gradient and moments, and the factors of its update.
 
-    ``learning_rate``: over ``1 - beta1^step``.
+    ``learning_rate``: divided by ``1 - beta1^step``.
     ``decay``: ``1 - learning rate * weight decay``.
     ``correction``: ``1 / sqrt(1 - beta2^step)``.
     """
@@ -34,7 +34,7 @@ class AdamWTensor(NamedTuple):
 
 
 def gradient_norm(gradients: Sequence[Tensor]) -> float:
-    """Return the norm of float32 tensors, which are contiguous.
+    """Return the Euclidean norm of contiguous float32 tensors together.
 
     Squares are summed by fixed chunks: the bits do not depend on the number of threads.
     """
@@ -49,7 +49,7 @@ def take_step(
     epsilon: float,
     gradient_factor: float,
 ) -> None:
-    """Update parameters and moments in one pass; ``gradient_factor``: of the gradients."""
+    """Update parameters and moments in one pass; ``gradient_factor`` multiplies the gradients."""
     places = [
         (
             *(x.parameter.data_ptr(), x.gradient.data_ptr()),

@@ -26,9 +26,9 @@ SCHEMA = (
 
 
 class StatisticsMemory(NamedTuple):
-    """Where the kernel finds marks, bool [T, C], and writes statistics of M queries.
+    """Memory from which the kernel reads marks, bool [T, C], and to which it writes statistics.
 
-    Both are contiguous: values float32 [M, H, 6 + C], offsets int64 [M, H].
+    Of M queries, contiguous: values float32 [M, H, 6 + C], offsets int64 [M, H].
     """
 
     marks_TC: Tensor
@@ -39,7 +39,7 @@ class StatisticsMemory(NamedTuple):
 def attention(
     query_THD: Tensor, key_TKD: Tensor, value_TKD: Tensor, sequences: Sequences, terms: Terms
 ) -> Tensor:
-    """Implement ``ops.attention``."""
+    """Compute ``ops.attention`` by the C++ extension."""
     if terms.dropout > 0.0 or is_trained(query_THD, key_TKD, value_TKD, terms.bias_HR):
         return attend_for_training(query_THD, key_TKD, value_TKD, sequences, terms)
     # The operator exists for tracing; a call through it costs more than a short text's attention.
@@ -66,7 +66,7 @@ def attention(
 def arguments(
     query_MHD: Tensor, key_TKD: Tensor, value_TKD: Tensor, sequences: Sequences, terms: Terms
 ) -> tuple[Any, ...]:
-    """Return the arguments of :func:`compute`."""
+    """Return the arguments of :func:`compute` for a call of ``ops.attention``."""
     options = (terms.scale, terms.window, terms.causal, terms.slopes_H, terms.bias_HR)
     distances = terms.disentangled or (None, None, None)
     return (
@@ -98,7 +98,7 @@ def compute(
     entries_R: Tensor | None,
     statistics: StatisticsMemory | None = None,
 ) -> Tensor:
-    """Call the kernel; with ``statistics``, it fills that memory too."""
+    """Call the attention kernel; with ``statistics``, it also writes statistics to that memory."""
     output = torch.empty(query_MHD.shape, dtype=query_MHD.dtype)
     query_MHD = _side_by_side(query_MHD)
     # Under autocast key and value may have another dtype.

@@ -25,7 +25,7 @@ def attention_statistics(
     marks_TC: Tensor,
     terms: Terms,
 ) -> tuple[Tensor, ...]:
-    """Implement ``ops.attention_statistics``."""
+    """Compute ``ops.attention_statistics`` by the C++ extension."""
     marks_TC = marks_TC.contiguous()
     found = _attend(query_THD, key_TKD, value_TKD, sequences, marks_TC, terms)
     if terms.global_rows is not None:
@@ -50,7 +50,7 @@ def _attend(
     marks_TC: Tensor,
     terms: Terms,
 ) -> tuple[Tensor, ...]:
-    """Return the output, values [M, H, 6 + C] and offsets [M, H]."""
+    """Return the attention output, the statistics [M, H, 6 + C] and the offsets [M, H]."""
     shape, width = query_MHD.shape[:2], 6 + marks_TC.shape[1]
     memory = StatisticsMemory(
         marks_TC, torch.empty(*shape, width), torch.empty(shape, dtype=torch.int64)

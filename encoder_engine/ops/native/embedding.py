@@ -23,7 +23,7 @@ def embedding(
     token_scale_T: Tensor | None,
     dropout: float,
 ) -> Tensor:
-    """Implement ``ops.embedding``."""
+    """Compute ``ops.embedding`` by the C++ extension."""
     tables = (token_weight_VE, position_weight_PE, segment_weight_SE)
     norm = (norm_weight_E, norm_bias_E)
     if dropout > 0.0 or is_trained(*tables, *norm):

@@ -50,7 +50,7 @@ def embed(
     epsilon: float,
     token_scale_T: Tensor | None,
 ) -> None:
-    """Write the sum of the tables' rows, normalized where there is a norm, to ``output_TE``."""
+    """Write the sum of the tables' rows to ``output_TE``, normalised if there is a norm."""
     tokens, positions, segments = alike(*tables)
     token_ids, places, kinds = (_narrow(x) for x in ids)
     scales = None if token_scale_T is None else token_scale_T.contiguous()
@@ -152,7 +152,7 @@ def _dropped(x_TE: Tensor, dropout: Dropout) -> Tensor:
 
 
 def _narrow(ids_T: Tensor | None) -> Tensor | None:
-    """Return ids as int32; what int32 cannot hold stays outside every table."""
+    """Return ids as int32; ids too large for int32 become ids outside every table."""
     if ids_T is None:
         return None
     if ids_T.dtype == torch.int64:

@@ -1,4 +1,4 @@
-"""Tensors of a training step, in memory that is kept from step to step."""
+"""Allocates tensors of a training step in memory that is reused from step to step."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LEAST_BYTES = 1 << 16
 
 
 def empty(*shape: int, dtype: torch.dtype) -> Tensor:
-    """Return an uninitialized tensor on the CPU; its memory is used again once it is freed."""
+    """Return an uninitialised CPU tensor, whose memory is reused after it is freed."""
     count = math.prod(shape)
     if count * dtype.itemsize < LEAST_BYTES:
         return torch.empty(shape, dtype=dtype)
@@ -30,10 +30,10 @@ def empty(*shape: int, dtype: torch.dtype) -> Tensor:
 
 
 def empty_like(x: Tensor) -> Tensor:
-    """Return an uninitialized contiguous tensor of a tensor's shape and dtype."""
+    """Return an uninitialised contiguous tensor of the same shape and dtype, by :func:`empty`."""
     return empty(*x.shape, dtype=x.dtype)
 
 
 def zeros(*shape: int, dtype: torch.dtype) -> Tensor:
-    """Return a tensor of zeros, in memory as that of :func:`empty`."""
+    """Return a tensor of zeros, allocated by :func:`empty`."""
     return empty(*shape, dtype=dtype).zero_()

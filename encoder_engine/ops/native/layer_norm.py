@@ -15,12 +15,12 @@ from encoder_engine.ops.native.rows import address, alike, is_trained
 def layer_norm(
     input_TD: Tensor, weight_D: Tensor, bias_D: Tensor | None, **options: Any
 ) -> tuple[Tensor, Tensor | None]:
-    """Implement ``ops.layer_norm``."""
+    """Compute ``ops.layer_norm`` by the C++ extension."""
     return _normalize(input_TD, weight_D, bias_D, centred=True, **options)
 
 
 def rms_norm(input_TD: Tensor, weight_D: Tensor, **options: Any) -> tuple[Tensor, Tensor | None]:
-    """Implement ``ops.rms_norm``."""
+    """Compute ``ops.rms_norm`` by the C++ extension."""
     return _normalize(input_TD, weight_D, None, centred=False, **options)
 
 
@@ -76,7 +76,7 @@ def normalize(
     return_sum: bool,
     quantized: tuple[Tensor | None, Tensor | None] = (None, None),
 ) -> tuple[Tensor, Tensor]:
-    """Normalise, and quantize the result into bytes and scales where these are given."""
+    """Normalise rows; if buffers for bytes and scales are given, also quantize the result."""
     num_rows, width = input_TD.shape
     dtype = input_TD.dtype
     rows, weight, bias, residual = alike(input_TD, weight_D, bias_D, residual_TD)

@@ -1,4 +1,4 @@
-"""The dense layer by the C++ extension, with gradients: the products of training."""
+"""The dense layer by the C++ extension, with gradients: the matrix products of training."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["column_sums", "linear", "multiply"]
 
 
 def linear(input_TK: Tensor, weight_NK: Tensor, bias_N: Tensor | None) -> Tensor:
-    """Implement ``ops.linear``."""
+    """Compute ``ops.linear`` by the C++ extension."""
     autocast = input_TK.dtype != torch.float64 and torch.is_autocast_enabled("cpu")
     dtype = torch.get_autocast_dtype("cpu") if autocast else input_TK.dtype
     return _apply(input_TK, weight_NK, bias_N, dtype)
@@ -34,7 +34,7 @@ def _apply(
 
 
 class _Linear(torch.autograd.Function):
-    """The dense layer; products and output have ``dtype``, each gradient that of its tensor."""
+    """The dense layer; products and output have ``dtype``, gradients the dtype of their tensors."""
 
     @staticmethod
     def forward(
@@ -89,11 +89,11 @@ def multiply(
     bias_N: Tensor | None = None,
     adds: bool = False,
 ) -> None:
-    """Write ``left @ right.T + bias`` to ``output``, or with ``adds`` add it.
+    """Compute ``left @ right.T + bias`` into ``output``; ``adds``: add to the output instead.
 
     ``left``: [M, K], or with ``left_turned`` [K, M]; ``right``: [N, K] or [K, N] likewise.
-    ``output``: [M, N] in float32 or bfloat16. ``dtype``: in which elements are multiplied; sums are
-    in float32.
+    ``output``: [M, N] in float32 or bfloat16. ``dtype``: the dtype in which elements are
+    multiplied; sums are in float32.
     """
     left, right = _rows(left), _rows(right)
     bias = None if bias_N is None else bias_N.detach().float().contiguous()
@@ -108,7 +108,7 @@ def multiply(
 
 
 def column_sums(rows_TN: Tensor, factors_T: Tensor | None = None) -> Tensor:
-    """Return ``(factors[:, None] * rows).sum(0)``, float32 [N], summed by chunks of rows."""
+    """Return the weighted sum of rows, ``(factors[:, None] * rows).sum(0)``, float32 [N]."""
     rows_TN = _rows(rows_TN)
     sums_N = torch.empty(rows_TN.shape[1], dtype=torch.float32)
     _native.sum_columns(

@@ -33,7 +33,7 @@ def masked_cross_entropy(
     predict: bool,
     weight_gradient_VE: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Implement ``ops.masked_cross_entropy``, with the logits stored."""
+    """Compute ``ops.masked_cross_entropy``, with the logits stored."""
     keep = is_trained(hidden_ME, weight_VE, bias_V)
     found: tuple[Tensor, Tensor, Tensor] = _Loss.apply(  # type: ignore[no-untyped-call]
         *(hidden_ME, weight_VE, bias_V, labels_M),

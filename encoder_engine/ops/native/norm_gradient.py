@@ -19,7 +19,7 @@ __all__ = ["Norm", "NormGradients", "differentiate_norm", "forward_norm"]
 
 
 class NormGradients(NamedTuple):
-    """The gradients of a norm's input, residual, weight and bias; None where not wanted."""
+    """The gradients of a norm's input, residual, weight and bias; None for those not requested."""
 
     input_TD: Tensor | None
     residual_TD: Tensor | None
@@ -28,7 +28,7 @@ class NormGradients(NamedTuple):
 
 
 class Norm(torch.autograd.Function):
-    """Returns the normalized ``dropout(input) + residual``, and with ``return_sum`` the sum."""
+    """Normalises ``dropout(input) + residual``; with ``return_sum``, also returns the sum."""
 
     @staticmethod
     def forward(  # noqa: D102
@@ -97,7 +97,7 @@ def forward_norm(
     centred: bool,
     dropout: Dropout = (0.0, 0),
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the output, the sum (the input itself where nothing is added), and statistics."""
+    """Return the norm's output, the sum (the input if nothing is added), and the statistics."""
     dtype = input_TD.dtype
     if residual_TD is not None:
         dtype = torch.promote_types(dtype, residual_TD.dtype)
@@ -137,7 +137,7 @@ def differentiate_norm(
     wants_input: bool = True,
     wants_residual: bool = False,
 ) -> NormGradients:
-    """Return the gradients, of weight and bias in float32."""
+    """Return a norm's gradients; those of weight and bias are float32."""
     grads = grad_output_TD.contiguous()
     dtype = grads.dtype
     joining = None if grad_sum_TD is None else grad_sum_TD.to(dtype).contiguous()

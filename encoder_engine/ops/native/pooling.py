@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def pooling(hidden_TD: Tensor, sequences: Sequences, *, mode: str, normalize: bool) -> Tensor:
-    """Implement ``ops.pooling``."""
+    """Compute ``ops.pooling`` by the C++ extension."""
     # The operator exists for tracing; a call through it costs more than a short text's pooling.
     compute = operator if torch.compiler.is_compiling() else _compute
     pooled_BD: Tensor = compute(hidden_TD, sequences.cu_seqlens, mode, normalize)

@@ -1,4 +1,4 @@
-"""Quantization of rows by the C++ extension."""
+"""Quantization of rows to bytes by the C++ extension."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from encoder_engine.ops.native.rows import address, alike
 
 
 def quantize_rows(input_TD: Tensor) -> tuple[Tensor, Tensor]:
-    """Implement ``ops.quantize_rows``."""
+    """Compute ``ops.quantize_rows`` by the C++ extension."""
     # The operators exist for tracing; a call through one costs more than a short text's rows.
     compute = quantize_operator if torch.compiler.is_compiling() else _quantize
     quantized_TD, scale_T = compute(input_TD)
@@ -26,7 +26,7 @@ def layer_norm_quantized(
     epsilon: float,
     residual_TD: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Implement ``ops.layer_norm_quantized``."""
+    """Compute ``ops.layer_norm_quantized`` by the C++ extension."""
     compute = norm_operator if torch.compiler.is_compiling() else _normalize_and_quantize
     output_TD, quantized_TD, scale_T = compute(input_TD, weight_D, bias_D, residual_TD, epsilon)
     return output_TD, quantized_TD, scale_T

@@ -42,7 +42,7 @@ def quantized_linear(
     dtype: torch.dtype,
     gelu: str | None,
 ) -> Tensor:
-    """Implement ``ops.quantized_linear``."""
+    """Compute ``ops.quantized_linear`` by the C++ extension."""
     # The operators exist for tracing; a call through one costs more than a short text's product.
     compute = operator if torch.compiler.is_compiling() else _compute
     output_TN: Tensor = compute(input_TK, scale_T, *_parts(weight), gelu, dtype)
@@ -52,7 +52,7 @@ def quantized_linear(
 def requantized_linear(
     input_TK: Tensor, scale_T: Tensor, weight: QuantizedWeight, *, gelu: str | None
 ) -> tuple[Tensor, Tensor]:
-    """Implement ``ops.requantized_linear``."""
+    """Compute ``ops.requantized_linear`` by the C++ extension."""
     compute = requantizing_operator if torch.compiler.is_compiling() else _requantize
     bytes_TN, scales_T = compute(input_TK, scale_T, *_parts(weight), gelu)
     return bytes_TN, scales_T
@@ -101,7 +101,7 @@ def _multiply(
     output_TN: Tensor,
     scales_T: Tensor | None,
 ) -> None:
-    """Write the product to ``output_TN``; with ``scales_T``, as bytes with a scale for each row."""
+    """Write the product to ``output_TN``; with ``scales_T``, as bytes with one scale per row."""
     input_TK, scale_T, scale_N = (x.contiguous() for x in (input_TK, scale_T, scale_N))
     bias_N = None if bias_N is None else bias_N.contiguous()
     to, nowhere = output_TN.data_ptr(), 0

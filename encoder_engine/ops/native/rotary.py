@@ -16,7 +16,7 @@ from encoder_engine.ops.native.rows import is_trained
 def rotary(
     query_THD: Tensor, key_TKD: Tensor, table_PD: Tensor, position_ids_T: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Implement ``ops.rotary``."""
+    """Compute ``ops.rotary`` by the C++ extension."""
     if is_trained(query_THD, key_TKD):
         found: tuple[Tensor, Tensor] = _Rotary.apply(  # type: ignore[no-untyped-call]
             query_THD, key_TKD, table_PD, position_ids_T
@@ -51,7 +51,7 @@ def _rotate(heads_THD: Tensor, table_PD: Tensor, positions_T: Tensor) -> Tensor:
 
 
 class _Rotary(torch.autograd.Function):
-    """Turns query and key; the gradients are turned back."""
+    """Rotates query and key; backward rotates the gradients back."""
 
     @staticmethod
     def forward(

@@ -1,4 +1,4 @@
-"""Prepares tensors for the extension: contiguous rows, dtypes, addresses, seeds of dropout."""
+"""Prepares tensors for the extension: contiguity, dtypes, addresses and dropout seeds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Dropout: TypeAlias = tuple[float, int]
 
 
 def alike(first: Tensor, *others: Tensor | None) -> tuple[Tensor | None, ...]:
-    """Return all tensors contiguous and in the first one's dtype: autocast may mix dtypes."""
+    """Return all tensors contiguous and in the first one's dtype, as autocast may mix dtypes."""
     dtype = first.dtype
     return first.contiguous(), *[None if x is None else _in_rows(x, dtype) for x in others]
 
@@ -37,7 +37,7 @@ def address(x: Tensor | None) -> int:
 
 
 def draw_dropout(probability: float) -> Dropout:
-    """Return a dropout with a seed from torch's generator; a probability of 0 draws none."""
+    """Return dropout settings with a seed drawn from torch's generator; none is drawn for 0."""
     if probability == 0.0:
         return 0.0, 0
     return probability, int(torch.randint(2**62, ()))

@@ -1,13 +1,13 @@
-"""Lets the embedding add its rows to the gradient that the output layer left of the same table.
+"""Adds the embedding's gradient in place to the output layer's gradient of the same, tied table.
 
-A tied table's gradient has two parts: a whole matrix of the vocabulary projection, and some rows of
-the embedding. Autograd would add the two as whole matrices: of 30,522 x 384 numbers in float32, 50
-million bytes are set to zero, and 140 million read and written.
+A tied table's gradient has two parts: a whole matrix from the vocabulary projection, and some rows
+from the embedding. Autograd would add the two as whole matrices: of 30,522 x 384 numbers in
+float32, 50 million bytes are set to zero, and 140 million read and written.
 
-How it works: within one backward pass, autograd keeps the projection's gradient until that of the
-embedding has come as well. The embedding's backward function adds its rows to it in place, and has
-no gradient of its own. Where the projection's gradient is of another backward pass, or autograd has
-replaced it by then, the embedding returns a whole matrix.
+How it works: within one backward pass, autograd keeps the projection's gradient until the
+embedding's is computed as well. The embedding's backward function adds its rows to that gradient in
+place, and returns no gradient itself. If the projection's gradient belongs to another backward
+pass, or autograd has replaced it, the embedding returns a whole matrix.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _left: dict[int, _Left] = {}
 
 
 def leave(table: Tensor, gradient: Tensor) -> None:
-    """Note the gradient of a table that a backward function is about to return."""
+    """Record the gradient of a table that a backward function is about to return."""
     task = torch._C._current_graph_task_id()
     for place, entry in list(_left.items()):
         if entry.table() is None:
@@ -41,7 +41,7 @@ def leave(table: Tensor, gradient: Tensor) -> None:
 
 
 def find(table: Tensor) -> Tensor | None:
-    """Return the gradient that was left of a table in the running backward pass, or None."""
+    """Return the recorded gradient of a table in the running backward pass, or None."""
     entry = _left.get(id(table))
     if entry is None or entry.task != torch._C._current_graph_task_id():
         return None

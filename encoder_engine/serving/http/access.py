@@ -42,8 +42,8 @@ class Entry:
 class AccessLog:
     """Writes requests as lines, flushed every :data:`FLUSH_SECONDS`.
 
-    level: ``"errors"`` writes requests with a status of 500 or more, ``"all"`` every one, ``"off"``
-        none.
+    level: ``"errors"`` writes requests with a status of 500 or more, ``"all"`` every request,
+        ``"off"`` none.
     form: ``"json"`` or ``"text"``.
     stream: the file to write to; None: the logger ``encoder_engine.serving``, which takes 39 us a
         line instead of 3.
@@ -78,7 +78,7 @@ class AccessLog:
         )
 
     def failure(self, request_id: bytes, error: Exception) -> None:
-        """Log the type of a model's error, without its message, which may quote a text."""
+        """Log the type of an exception of a model, not its message, which may quote a text."""
         self._write(
             {
                 "id": request_id.decode("latin-1"),

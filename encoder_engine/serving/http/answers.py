@@ -14,7 +14,7 @@ Number = float
 
 
 class Usage(Struct):
-    """The tokens that were computed."""
+    """The number of tokens that were computed."""
 
     prompt_tokens: int
     total_tokens: int
@@ -54,7 +54,7 @@ class ModelList(Struct):
 
 
 class CohereVectors(Struct):
-    """Vectors by the type that was asked for; base64 is of little-endian float32."""
+    """Vectors by the type that was requested; base64 is of little-endian float32."""
 
     float: list[list[Number]] | UnsetType = UNSET
     base64: list[str] | UnsetType = UNSET
@@ -71,13 +71,13 @@ class CohereEmbeddings(Struct):
 
 
 class RankedDocument(Struct):
-    """The document of a result."""
+    """The text of a ranked document."""
 
     text: str
 
 
 class Ranked(Struct):
-    """A result of Cohere's rerank."""
+    """One ranked document in an answer of Cohere's rerank."""
 
     index: int
     relevance_score: float
@@ -96,7 +96,7 @@ class RankedList(Struct):
 
 
 class Score(Struct):
-    """A result of TEI's rerank."""
+    """One scored text in an answer of TEI's rerank."""
 
     index: int
     score: float
@@ -104,7 +104,7 @@ class Score(Struct):
 
 
 class Label(Struct):
-    """A label of a text."""
+    """A label of a text, with its score."""
 
     score: float
     label: str
@@ -152,7 +152,7 @@ class Info(Struct):
 
 
 class OpenAIDetails(Struct):
-    """The reason of an error, as OpenAI's clients read it."""
+    """The details of an error, in OpenAI's format."""
 
     message: str
     type: str

@@ -1,7 +1,7 @@
 """The ASGI application of a service.
 
-Paths are fixed, so a table finds the endpoint. A client that disconnects cancels its request, whose
-waiting texts are then never computed.
+Paths are fixed, so the endpoint is looked up in a table. A client that disconnects cancels its
+request, and the request's waiting texts are not computed.
 """
 
 from __future__ import annotations
@@ -76,13 +76,13 @@ METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 
 class Route(NamedTuple):
-    """An endpoint, and how its errors are written.
+    """An endpoint, and the properties of its requests and errors.
 
-    face: the API whose format its errors have.
+    face: the API (OpenAI, TEI, ...) whose format its errors have.
     reads: its requests have a body.
     computes: a model computes the answer; while the queue is full, requests are refused unread.
     open: it needs no key.
-    probe: it accepts any ``Host``; Kubernetes sends the address of the pod.
+    probe: it accepts any ``Host``, since Kubernetes sends the address of the pod.
     """
 
     endpoint: Endpoint
@@ -133,7 +133,7 @@ def asgi_app(
 
 
 class App:
-    """See :func:`asgi_app`."""
+    """The ASGI application that :func:`asgi_app` returns."""
 
     def __init__(
         self,
@@ -333,7 +333,7 @@ class App:
         self._log.add(entry)
 
     def _caller(self, path: str, headers: Headers, route: Route | None) -> str:
-        """Check route, host and key; return the client's name, empty if no key is needed."""
+        """Check route, host and key; return the client's name, or "" if no key is needed."""
         if route is None:
             methods = [method for method, known in self.routes if known == path]
             if methods:
@@ -350,7 +350,7 @@ class App:
 
 
 def _named(path: str) -> tuple[str, str]:
-    """Return the path of the route, and the name of the model if the path ends with one."""
+    """Split a path into the route's path and a model name; the name is empty for most routes."""
     for named in (MODEL_PATH, CALL_PATH):
         start = named.partition("{")[0]
         if path.startswith(start):
@@ -368,7 +368,7 @@ class _OwnKeys(Struct):
 
 
 async def _either_rerank(body: bytes, context: Context) -> Reply:
-    """Rerank as TEI does with ``texts``, as Cohere does with ``documents``."""
+    """Rerank: a body with ``texts`` is of TEI's API, one with ``documents`` of Cohere's."""
     keys = decode(body, _RerankKeys)
     if keys.documents is not UNSET and keys.texts is UNSET:
         return await cohere.rerank(body, context)

@@ -1,4 +1,4 @@
-"""The routes of Cohere's API; Jina's rerank has the same form."""
+"""The routes of Cohere's API; Jina's rerank uses the same format."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def embed(body: bytes, context: Context) -> Reply:
 
 
 async def embed_v1(body: bytes, context: Context) -> Reply:
-    """Embed texts as Cohere's version 1 does: a list of vectors, unless types are asked for."""
+    """Embed texts as Cohere's version 1 does: a list of vectors, unless types are requested."""
     return await _embed(body, context, None)
 
 
@@ -127,9 +127,9 @@ async def rerank(body: bytes, context: Context) -> Reply:
 
 
 def cut_documents(tokenizer: Tokenizer, texts: list[str], most: int) -> tuple[list[str], list[int]]:
-    """Cut texts to at most so many tokens; return them, and the numbers of those that were cut.
+    """Truncate texts to at most ``most`` tokens; return them, and the indices of truncated ones.
 
-    A text is cut at the side that the tokenizer's files state, left or right.
+    The tokenizer's files state the side, left or right, that is truncated.
     """
     found = tokenizer.encode_batch(
         texts, add_special_tokens=False, max_length=most, return_offsets=True, num_threads=1

@@ -1,9 +1,10 @@
-"""Sets limits to connections that uvicorn's protocols lack, and notices clients that disconnect.
+"""Limits connections as uvicorn's protocols cannot, and notices clients that disconnect.
 
-How it works: the head of a request is collected here and given to uvicorn whole, so that its size
-and its time have limits. While a request is answered, reading goes on, though uvicorn stops it
-after large bodies: the end of a connection is seen only by reading. What a client sends before it
-has its answer is dropped, and the connection ends with the answer (RFC 9112, section 9.3.2).
+How it works: the head of a request is collected here and passed to uvicorn as a whole, so that its
+size and duration can be limited. While a request is answered, reading goes on, though uvicorn stops
+reading after large bodies: only reading reveals that a client has disconnected. Bytes that a client
+sends before it has its answer are dropped, and the connection ends with the answer (RFC 9112,
+section 9.3.2).
 """
 
 from __future__ import annotations
@@ -49,9 +50,9 @@ _numbers = itertools.count()
 
 
 class _Connection:
-    """The rules of a connection; mixed into a protocol class of uvicorn.
+    """The limits of a connection, as a mixin for a protocol class of uvicorn.
 
-    deadline: when the connection is ended, by :func:`time.monotonic`.
+    deadline: the :func:`time.monotonic` at which the connection is ended.
     """
 
     signals: Signals
@@ -79,7 +80,10 @@ class _Connection:
             self.client = ("unix", next(_numbers))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell the request that is being answered; uvicorn tells only the last one read."""
+        """Tell the request being answered that its client is gone.
+
+        Uvicorn tells only the last one.
+        """
         self.signals.connections -= 1
         running = self.running
         if running is not None and not running.response_complete:
@@ -88,7 +92,10 @@ class _Connection:
         super().connection_lost(exc)  # type: ignore[misc]
 
     def data_received(self, data: bytes) -> None:
-        """Read bytes of a request; drop what comes between a whole request and its answer."""
+        """Read bytes of a request.
+
+        Drop bytes that arrive between a whole request and its answer.
+        """
         if self.transport.is_closing():
             return
         if self._answering():
@@ -141,7 +148,7 @@ class _Connection:
             self.deadline = time.monotonic() + IDLE_SECONDS
 
     def _answering(self) -> bool:
-        """Return whether a request has come whole and has no whole answer yet."""
+        """Return whether a request has arrived whole and its answer is not complete."""
         running = self.running
         return running is not None and not running.more_body and not running.response_complete
 
@@ -152,14 +159,14 @@ class _Connection:
         self.deadline = time.monotonic() + seconds
 
     def send_400_response(self, msg: str) -> None:
-        """Answer bytes that are no request; drop them where they follow a whole one."""
+        """Answer bytes that are not an HTTP request; drop them if they follow a whole request."""
         if self._answering():
             self.running.keep_alive = False
         else:
             super().send_400_response(msg)  # type: ignore[misc]
 
     def pause_writing(self) -> None:
-        """Stop writing, and give the client a time to read."""
+        """Stop writing, and start the time limit for the client to read."""
         self._write_paused, self.deadline = True, time.monotonic() + WRITE_SECONDS
         super().pause_writing()  # type: ignore[misc]
 
@@ -169,7 +176,7 @@ class _Connection:
         super().resume_writing()  # type: ignore[misc]
 
     def end_late(self, now: float) -> None:
-        """End the connection where its time is over."""
+        """End the connection if its deadline has passed."""
         if now > self.deadline:
             self.signals.cancelled["answer"] += self._write_paused
             self.deadline = math.inf

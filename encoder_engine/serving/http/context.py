@@ -29,12 +29,13 @@ TOKENS_HINT = (
 
 
 class Context(NamedTuple):
-    """The service of a request, its client, and its deadline.
+    """The service that a request is for, with the request's client and deadline.
 
-    client: the name of the key, else the address of the connection; clients take turns.
+    client: the name of the key, or the address of the connection; the service serves clients in
+    turn.
     timeout: seconds; None: the service's.
-    accept: the media types that the caller takes.
-    rest: what follows the path of a route that names a model.
+    accept: the media types that the client accepts.
+    rest: the part of the path after the route's, for routes that name a model.
     """
 
     service: Service
@@ -59,7 +60,7 @@ class Context(NamedTuple):
 
 
 def decode(body: bytes, kind: type[Message]) -> Message:
-    """Decode a body. Raises :class:`RequestError` with the field that is wrong."""
+    """Decode a JSON body. Raises :class:`RequestError` with the field that is wrong."""
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as error:
@@ -70,9 +71,9 @@ def decode(body: bytes, kind: type[Message]) -> Message:
 
 
 def _invalid(message: str, kind: type[Any]) -> RequestError:
-    """Return the error of a field; an unknown name is the caller's text and is not repeated.
+    """Return the error of a wrong field, without the caller's text.
 
-    A short identifier is repeated: it is a misspelt name.
+    Only the name of an unknown field is repeated, if it is short and an identifier: a misspelling.
     """
     reason, _, place = message.partition(" - at `$")
     param = place.rstrip("`").lstrip(".") or None
@@ -101,7 +102,7 @@ def _invalid(message: str, kind: type[Any]) -> RequestError:
 
 
 def _choices(kind: Any, param: str | None) -> list[str]:
-    """Return the values that a field may have; param: the path of the field."""
+    """Return the values that a field may have; ``param``: the path of the field."""
     for name in (param or "").split("."):
         structs = [kind, *get_args(kind)]
         fields = [

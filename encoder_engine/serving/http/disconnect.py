@@ -11,7 +11,8 @@ __all__ = ["Watch"]
 class Watch:
     """Cancels the task that calls :meth:`start` when its client disconnects, until :meth:`stop`.
 
-    A second task of each request waits for ``http.disconnect``, as every ASGI server sends it.
+    Each request has a second task that waits for ``http.disconnect``, which every ASGI server
+    sends.
 
     gone: whether the client has disconnected.
     """
@@ -24,13 +25,13 @@ class Watch:
         self.gone = False
 
     def start(self) -> None:
-        """Begin to watch; the body must have been read."""
+        """Start to watch for a disconnection; the body must have been read."""
         owner = asyncio.current_task()
         assert owner is not None
         self._task = asyncio.get_running_loop().create_task(self._wait(owner))
 
     def stop(self) -> None:
-        """End watching."""
+        """Stop watching."""
         if self._task is not None:
             self._task.cancel()
             # The traceback of its end refers to this object.

@@ -35,7 +35,7 @@ class RequestError(Exception):
 
     kind: a key of :data:`STATUSES`.
     param: the field that is wrong.
-    allow: the methods that the path takes.
+    allow: the HTTP methods that the path supports.
     """
 
     def __init__(
@@ -88,9 +88,10 @@ _CLOSING = ("body", "slow_body", "busy")
 
 
 def statuses_of(face: Face, *, reads: bool, named: bool = False) -> list[int]:
-    """Return the statuses of errors that a route may answer with.
+    """Return the HTTP statuses of errors with which a route may answer.
 
-    reads: its requests have a body. named: its path names a model.
+    face: the API whose format its errors have. reads: its requests have a body. named: its path
+    names a model.
     """
     place = 0 if face == "openai" else 3
     kinds = [kind for kind in STATUSES if kind not in _NO_ROUTE] if reads else list(_WITHOUT_BODY)
@@ -133,12 +134,12 @@ def kind_of(error: Exception) -> tuple[str, str]:
 
 
 def _plain(error: InputError) -> str:
-    """Return the message of an error about options; a fixed one for an error about a text."""
+    """Return the message of an error about options; a fixed message for an error about a text."""
     return str(error) if error.row is None else "it cannot be used; see the rules of the model"
 
 
 def describe(error: Exception, face: Face) -> Fault:
-    """Return the answer to an error, in the format of the route's API."""
+    """Return status and body for an exception, in the format of the route's API."""
     kind, message = kind_of(error)
     status, type_, code, tei_status, tei_type = STATUSES[kind]
     param = getattr(error, "param", None)

@@ -1,4 +1,4 @@
-"""Checks who sends a request, and reads its body within limits.
+"""Authenticates requests, and reads their bodies within limits.
 
 Checks that need no body come first: route, host, key, content type, and the stated size. The bytes
 are counted again while the body is read, and reading has a deadline. All bodies together have a
@@ -47,7 +47,8 @@ class Limits:
 
     max_body_bytes: the most bytes of one body.
     max_bodies_bytes: the most bytes of all bodies, each from its first byte to its answer.
-    max_connections: with more, every request but health checks is refused, and its connection ends.
+    max_connections: with more open connections, requests other than health checks are refused and
+        their connections closed.
     body_timeout: seconds for a whole body.
     allowed_hosts: names that ``Host`` may have beside localhost and loopback addresses, in upper or
         lower case; ``"*"`` allows any.
@@ -62,13 +63,13 @@ class Limits:
 
 @dataclass(frozen=True, kw_only=True)
 class Keys:
-    """The names of clients by the SHA-256 of their keys; empty: requests need no key."""
+    """The names of clients by the SHA-256 of their API keys; empty: requests need no key."""
 
     names: Mapping[bytes, str] = field(default_factory=dict)
 
     @classmethod
     def read(cls, text: str) -> Keys:
-        """Read lines of ``name:key``; blank lines and lines after ``#`` are left out."""
+        """Parse lines of ``name:key``; blank lines and comment lines after ``#`` are skipped."""
         names = {}
         for number, line in enumerate(text.splitlines(), 1):
             if not line.strip() or line.lstrip().startswith("#"):
@@ -102,7 +103,7 @@ class Keys:
 
 
 def headers_of(scope: Mapping[str, Any]) -> Headers:
-    """Return the headers of a request, the last of each name; of several ``Host`` an empty one."""
+    """Return a request's headers, the last of each name; several ``Host`` give an empty one."""
     found = dict(scope["headers"])
     if len(found) < len(scope["headers"]) and sum(n == b"host" for n, _ in scope["headers"]) > 1:
         # A proxy may have read another of them (RFC 9112, section 3.2).
@@ -111,7 +112,7 @@ def headers_of(scope: Mapping[str, Any]) -> Headers:
 
 
 def check_host(headers: Headers, limits: Limits) -> None:
-    """Raise :class:`RequestError` for an unknown ``Host``, against DNS rebinding (CWE-350)."""
+    """Raise :class:`RequestError` for a ``Host`` that is not allowed (DNS rebinding, CWE-350)."""
     if not _is_allowed(headers.get(b"host", b"")[:HOST_BYTES], limits.allowed_hosts):
         raise RequestError("host", "this Host is not allowed; start the server with --allowed-host")
 
@@ -132,7 +133,7 @@ def _is_allowed(given: bytes, allowed_hosts: tuple[str, ...]) -> bool:
 
 
 def check_content_type(headers: Headers) -> None:
-    """Raise :class:`RequestError` for a body that is not plain JSON."""
+    """Raise :class:`RequestError` for a body whose content type is not plain JSON."""
     given = headers.get(b"content-type", b"")
     if given != JSON and given.split(b";")[0].strip().lower() != JSON:
         raise RequestError("content_type", "the body must be JSON: content-type application/json")
@@ -143,7 +144,7 @@ def check_content_type(headers: Headers) -> None:
 
 
 class DisconnectError(Exception):
-    """The client went away before its answer."""
+    """The client disconnected before its answer."""
 
 
 class BodyReader:
@@ -159,9 +160,9 @@ class BodyReader:
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     async def reserve(self, headers: Headers) -> int:
-        """Reserve room for a body until :meth:`release`, and return its bytes.
+        """Reserve memory for a body until :meth:`release`, and return the number of reserved bytes.
 
-        Raises :class:`RequestError` where the body is too large, or no room gets free in time.
+        Raises :class:`RequestError` if the body is too large, or if no memory becomes free in time.
         """
         most = self._limits.max_body_bytes
         stated = headers.get(b"content-length")
@@ -179,7 +180,7 @@ class BodyReader:
         return reserved
 
     def release(self, reserved: int) -> None:
-        """Give the room of a body back."""
+        """Free the memory that was reserved for a body."""
         self._reserved -= reserved
         if self._waiting:
             self._wake()
@@ -196,14 +197,17 @@ class BodyReader:
             ) from None
 
     def _reserve_now(self, size: int) -> bool:
-        """Reserve room for a body if there is enough and no other waits; return whether it did."""
+        """Reserve memory for a body if enough is free and no other body waits.
+
+        Return whether it did.
+        """
         if self._waiting or self._reserved + size > self._limits.max_bodies_bytes:
             return False
         self._reserved += size
         return True
 
     async def _wait_for(self, size: int) -> None:
-        """Wait in turn until there is room for a body."""
+        """Wait, in order of arrival, until memory for a body is free."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         entry = (size, turn)
         self._waiting.append(entry)
@@ -248,7 +252,7 @@ async def _read(receive: Any, most: int) -> bytes:
 
 
 def _number(digits: bytes) -> int | None:
-    """Return a number of at most 18 digits; None for anything else."""
+    """Parse a number of at most 18 digits; return None for anything else."""
     return int(digits) if digits.isdigit() and len(digits) <= 18 else None
 
 
@@ -257,7 +261,7 @@ def _too_large(most: int) -> RequestError:
 
 
 def timeout_of(headers: Headers) -> float | None:
-    """Return the seconds of ``x-request-timeout-ms``; None without it."""
+    """Return the value of ``x-request-timeout-ms`` in seconds; None without this header."""
     given = headers.get(b"x-request-timeout-ms")
     if given is None:
         return None

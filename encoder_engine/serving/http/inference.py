@@ -1,4 +1,4 @@
-"""The route of Hugging Face's inference API: calls of pipelines, answered as its clients read them.
+"""The route of Hugging Face's inference API: pipeline calls, answered in that API's format.
 
 Answers are transformers' dicts, with two exceptions. Zero-shot classification answers a list of
 labels with scores, without the text. Text classification answers a list for each input, with all
@@ -24,7 +24,7 @@ __all__ = ["call"]
 
 
 async def call(body: bytes, context: Context) -> Reply:
-    """Call a pipeline; answer the result of one input, or a list of the results of several."""
+    """Call a pipeline; answer with the result of one input, or a list of results of several."""
     request = decode(body, PipelineCall)
     single = not isinstance(request.inputs, list)
     inputs: list[Any] = [request.inputs] if single else list(request.inputs)

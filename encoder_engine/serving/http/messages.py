@@ -1,4 +1,4 @@
-"""The bodies of requests, as msgspec decodes and checks them.
+"""The bodies of requests, as types that msgspec decodes and validates.
 
 An unknown field is refused, and the error names the nearest known one: a misspelt option would
 otherwise be ignored. Null means that an optional field is not given. Fields
@@ -36,7 +36,7 @@ Milliseconds = Annotated[int, Meta(ge=1, le=86_400_000)]
 
 
 class Embeddings(Struct, forbid_unknown_fields=True):
-    """``/v1/embeddings`` of OpenAI; the fields after ``user`` are encoder-engine's own.
+    """The body of OpenAI's ``/v1/embeddings``; the fields after ``user`` are encoder-engine's own.
 
     Token ids are refused unless the server accepts them.
     """
@@ -56,7 +56,7 @@ class Embeddings(Struct, forbid_unknown_fields=True):
 
 
 class EmbedTexts(Struct, forbid_unknown_fields=True):
-    """``/embed`` of Text Embeddings Inference (TEI)."""
+    """The body of ``/embed`` of Text Embeddings Inference (TEI)."""
 
     inputs: Texts
     truncate: bool | None = None
@@ -67,7 +67,7 @@ class EmbedTexts(Struct, forbid_unknown_fields=True):
 
 
 class EmbedAll(Struct, forbid_unknown_fields=True):
-    """``/embed_all`` of TEI: the vectors of all tokens.
+    """The body of TEI's ``/embed_all``, which returns the vectors of all tokens.
 
     TEI itself has no ``normalize`` here and returns plain vectors; its Python client sends one.
     """
@@ -80,7 +80,7 @@ class EmbedAll(Struct, forbid_unknown_fields=True):
 
 
 class EmbedSparse(Struct, forbid_unknown_fields=True):
-    """``/embed_sparse`` of TEI."""
+    """The body of TEI's ``/embed_sparse``."""
 
     inputs: Texts
     truncate: bool | None = None
@@ -89,7 +89,7 @@ class EmbedSparse(Struct, forbid_unknown_fields=True):
 
 
 class CallParameters(Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """The keywords of the pipelines of all tasks; a pipeline refuses keywords of other tasks."""
+    """The keywords of all tasks' pipelines; a pipeline refuses the keywords of other tasks."""
 
     top_k: Count | None = None
     function_to_apply: Literal["sigmoid", "softmax", "none"] | None = None
@@ -111,7 +111,7 @@ class CallParameters(Struct, forbid_unknown_fields=True, omit_defaults=True):
 
 
 class PipelineCall(Struct, forbid_unknown_fields=True):
-    """``/`` and ``/models/{model}`` of Hugging Face's inference: the call of a pipeline.
+    """The body of ``/`` and ``/models/{model}`` of Hugging Face's inference: a pipeline call.
 
     inputs: a text, a dict of texts (``question`` and ``context``), or a list of these.
     parameters: the pipeline's keywords.
@@ -124,14 +124,14 @@ class PipelineCall(Struct, forbid_unknown_fields=True):
 
 
 class Parameters(Struct, forbid_unknown_fields=True):
-    """The parameters of Hugging Face's clients for classifiers."""
+    """The field ``parameters`` that Hugging Face's clients send to classifiers."""
 
     function_to_apply: Literal["sigmoid", "softmax", "none"] | None = None
     top_k: Count | None = None
 
 
 class Predict(Struct, forbid_unknown_fields=True):
-    """``/predict`` of TEI: a text, a pair of texts, or a batch of ``[text]`` and ``[a, b]``."""
+    """The body of TEI's ``/predict``: a text, a pair, or a batch of ``[text]`` and ``[a, b]``."""
 
     inputs: str | list[str | list[str]]
     truncate: bool | None = None
@@ -141,7 +141,7 @@ class Predict(Struct, forbid_unknown_fields=True):
 
 
 class Rerank(Struct, forbid_unknown_fields=True):
-    """``/rerank`` of TEI."""
+    """The body of TEI's ``/rerank``."""
 
     query: str
     texts: list[str]
@@ -152,13 +152,13 @@ class Rerank(Struct, forbid_unknown_fields=True):
 
 
 class Document(Struct):
-    """A document of Cohere, as an object; its other fields are not ranked."""
+    """A document of Cohere's rerank as an object; only its text is ranked."""
 
     text: str
 
 
 class CohereRerank(Struct, forbid_unknown_fields=True):
-    """``/v1/rerank`` and ``/v2/rerank`` of Cohere and Jina."""
+    """The body of ``/v1/rerank`` and ``/v2/rerank`` of Cohere and Jina."""
 
     query: str
     documents: list[str | Document]
@@ -172,7 +172,7 @@ class CohereRerank(Struct, forbid_unknown_fields=True):
 
 
 class CohereEmbed(Struct, forbid_unknown_fields=True):
-    """``/v1/embed`` and ``/v2/embed`` of Cohere, for texts."""
+    """The body of Cohere's ``/v1/embed`` and ``/v2/embed``, for texts."""
 
     texts: list[str]
     model: str | None = None
@@ -186,14 +186,14 @@ class CohereEmbed(Struct, forbid_unknown_fields=True):
 
 
 class SimilarityInputs(Struct, forbid_unknown_fields=True):
-    """The texts of ``/similarity``."""
+    """The texts of a ``/similarity`` request."""
 
     source_sentence: str
     sentences: list[str]
 
 
 class SimilarityParameters(Struct, forbid_unknown_fields=True):
-    """The options of ``/similarity``."""
+    """The options of a ``/similarity`` request."""
 
     truncate: bool | None = None
     truncation_direction: Direction | None = None
@@ -201,14 +201,14 @@ class SimilarityParameters(Struct, forbid_unknown_fields=True):
 
 
 class Similarity(Struct, forbid_unknown_fields=True):
-    """``/similarity`` of TEI: the cosine of a sentence with each of the others."""
+    """The body of TEI's ``/similarity``: the cosine of a sentence with each of several others."""
 
     inputs: SimilarityInputs
     parameters: SimilarityParameters | None = None
 
 
 class Tokenize(Struct, forbid_unknown_fields=True):
-    """``/tokenize`` of TEI."""
+    """The body of TEI's ``/tokenize``."""
 
     inputs: Texts
     add_special_tokens: bool | None = None
@@ -216,7 +216,7 @@ class Tokenize(Struct, forbid_unknown_fields=True):
 
 
 class Decode(Struct, forbid_unknown_fields=True):
-    """``/decode`` of TEI: the ids of one text, or of several."""
+    """The body of TEI's ``/decode``: the token ids of one text, or of several."""
 
     ids: list[Id | list[Id]]
     skip_special_tokens: bool | None = None

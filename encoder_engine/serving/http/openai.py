@@ -1,4 +1,4 @@
-"""The routes of OpenAI: ``/v1/embeddings`` and ``/v1/models``."""
+"""The routes of OpenAI's API: ``/v1/embeddings`` and ``/v1/models``."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def embeddings(body: bytes, context: Context) -> Reply:
 
 
 def _texts_or_ids(value: str | list[Any], context: Context) -> list[Any]:
-    """Read texts, or the token ids of one text or several if the server accepts them."""
+    """Return the texts of a request, or the token ids of one or more texts if accepted."""
     if isinstance(value, str) or all(isinstance(one, str) for one in value):
         return texts_of(value, context, "input")
     if not context.service.options.accept_token_ids:
@@ -64,7 +64,7 @@ async def models(_: bytes, context: Context) -> Reply:
 
 
 async def model(_: bytes, context: Context) -> Reply:
-    """Describe a model that the path names."""
+    """Describe the model that the path names."""
     return Reply(dump(_entry(context.service.find(context.rest).name)))
 
 

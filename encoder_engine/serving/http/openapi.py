@@ -1,4 +1,4 @@
-"""The OpenAPI description of the routes, from the structs of their bodies and answers."""
+"""The OpenAPI description of the routes, generated from the types of bodies and answers."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class _Schemas:
         )
 
     def of(self, kinds: tuple[Any, ...]) -> dict[str, Any]:
-        """Return the schema of a value of any of some types."""
+        """Return the schema of a value that has any one of these types."""
         found = [self._schemas[self._kinds.index(kind)] for kind in kinds]
         return found[0] if len(found) == 1 else {"anyOf": found}
 
@@ -78,7 +78,7 @@ def write_openapi(
 
     routes: the format of a route's errors, by method and path.
     open_paths: GET routes that need no key.
-    keyed: the other routes need a key.
+    keyed: routes other than ``open_paths`` need a key.
     """
     schemas = _Schemas()
     paths: dict[str, Any] = {}

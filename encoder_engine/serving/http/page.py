@@ -1,4 +1,4 @@
-"""The pages at ``/`` and ``/docs``; their content security policy admits no outside assets."""
+"""The pages at ``/`` and ``/docs``, whose content security policy allows no outside assets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["docs_reply", "page_reply"]
 
 
 async def page_reply(_: bytes, context: Context) -> Reply:
-    """Return the page for a browser, and an empty health answer, like TEI's, for others."""
+    """Return the page to browsers, and to other clients an empty health answer, as TEI does."""
     if b"text/html" in context.accept:
         return _page()
     return Reply(b"", media_type=b"text/plain", status=200 if context.service.ready else 503)
@@ -74,7 +74,7 @@ def _html(body: bytes, policy: str) -> Reply:
 
 
 def _hash(body: bytes, tag: str) -> str:
-    """Return the hash by which a content security policy admits an inline element."""
+    """Return the hash of an inline element, for the content security policy."""
     found = re.search(rb"<%b>(.*?)</%b>" % (tag.encode(), tag.encode()), body, re.DOTALL)
     assert found is not None
     digest = hashlib.sha256(found[1]).digest()

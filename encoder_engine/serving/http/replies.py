@@ -1,8 +1,8 @@
 """The answers to requests, as bytes of JSON.
 
 A vector of 384 float32 takes orjson 12 us and ``json.dumps`` 440 us. A long answer is written in
-pieces of 12,288 numbers, 32 such vectors (0.5 ms), and other requests are read in between. The next
-piece is written when the client has taken the last ones.
+pieces of 12,288 numbers, 32 such vectors (0.5 ms), so that other requests are read in between. A
+piece is written when the client has read the previous ones.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ NPY = b"application/x-npy"
 
 
 class Reply(NamedTuple):
-    """A body with its headers; an iterator of pieces is written piece by piece."""
+    """A response body with its headers; an iterator's pieces are sent one by one."""
 
     body: bytes | Iterator[bytes]
     headers: tuple[tuple[bytes, bytes], ...] = ()
@@ -48,7 +48,7 @@ class Reply(NamedTuple):
 
 
 def dump(value: Any) -> bytes:
-    """Write a value as JSON; float32 arrays get the shortest digits that give the same number."""
+    """Return a value as JSON; float32 arrays get the shortest digits that give the same number."""
     return orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
@@ -59,7 +59,7 @@ def list_pieces(
     before: bytes = b"",
     after: bytes = b"",
 ) -> Iterator[bytes]:
-    """Write a list piece by piece as JSON; ``make(start, stop)`` returns its items.
+    """Yield a list as JSON, piece by piece; ``make(start, stop)`` returns its items.
 
     count: the number of items. numbers_each: numbers in each item. before, after: bytes around the
     list.
@@ -76,19 +76,19 @@ def list_pieces(
 
 
 def matrix_pieces(vectors: Any, before: bytes = b"", after: bytes = b"") -> Iterator[bytes]:
-    """Write an array [N, D] as a list of lists."""
+    """Yield the JSON of an array [N, D] as a list of lists, piece by piece."""
     rows = (len(vectors), vectors.shape[1])
     return list_pieces(*rows, lambda start, stop: list(vectors[start:stop]), before, after)
 
 
 def base64_pieces(vectors: Any, before: bytes = b"", after: bytes = b"") -> Iterator[bytes]:
-    """Write an array [N, D] as a list of base64 of little-endian float32."""
+    """Yield the JSON of an array [N, D] as a list of base64 strings of little-endian float32."""
     rows = (len(vectors), vectors.shape[1])
     return list_pieces(*rows, lambda a, b: list(map(_base64, vectors[a:b])), before, after)
 
 
 def token_pieces(found: list[Any]) -> Iterator[bytes]:
-    """Write the arrays [n, D] of texts as a list of lists of vectors."""
+    """Yield the JSON of the token vectors [n, D] of texts as a list of lists of vectors."""
     yield b"["
     for number, vectors in enumerate(found):
         if number:
@@ -100,7 +100,7 @@ def token_pieces(found: list[Any]) -> Iterator[bytes]:
 def embedding_pieces(
     vectors: Any, *, encoded: bool, before: bytes, after: bytes
 ) -> Iterator[bytes]:
-    """Write OpenAI's list of embeddings; ``encoded``: base64 of little-endian float32.
+    """Yield OpenAI's list of embeddings as JSON; ``encoded``: base64 of little-endian float32.
 
     before, after: bytes around the list.
     """
@@ -119,7 +119,7 @@ def embedding_pieces(
 
 
 def npy_pieces(vectors: Any) -> Iterator[bytes]:
-    """Write an array as a file of NumPy, little-endian float32."""
+    """Yield an array as NumPy's file format, little-endian float32."""
     array = np.ascontiguousarray(vectors, dtype="<f4")
     head = io.BytesIO()
     np.lib.format.write_array_header_1_0(head, np.lib.format.header_data_from_array_1_0(array))
@@ -137,9 +137,9 @@ def _base64(vector: Any) -> str:
 def reply_of(
     pieces: Iterator[bytes] | bytes, answer: Answer, *, media_type: bytes = b"application/json"
 ) -> Reply:
-    """Return a body with the headers of TEI's answers, and one that lists the texts that were cut.
+    """Return a body with the headers of TEI's answers, and a header that lists truncated texts.
 
-    Pieces of a short answer are put together.
+    The pieces of a short answer are joined.
     """
     times = answer.seconds
     tokenize, queue, compute = (

@@ -37,7 +37,7 @@ __all__ = ["embed", "embed_all", "embed_sparse", "info", "predict", "rerank", "s
 
 
 async def embed(body: bytes, context: Context) -> Reply:
-    """Embed texts: a list of vectors, for one text too."""
+    """Embed texts: a list of vectors, even for a single text."""
     request = decode(body, EmbedTexts)
     answer = await context.service.embed(
         texts_of(request.inputs, context, "inputs"),
@@ -72,7 +72,7 @@ async def embed_all(body: bytes, context: Context) -> Reply:
 
 
 async def embed_sparse(body: bytes, context: Context) -> Reply:
-    """Embed texts to sparse vectors: the index and the value of each token with a weight."""
+    """Embed texts to sparse vectors: the index and the value of each non-zero weight."""
     request = decode(body, EmbedSparse)
     answer = await context.service.sparse(
         texts_of(request.inputs, context, "inputs"),
@@ -96,7 +96,7 @@ async def embed_sparse(body: bytes, context: Context) -> Reply:
 
 
 async def predict(body: bytes, context: Context) -> Reply:
-    """Classify a text or a pair, best label first; a list of these for a batch."""
+    """Classify a text or a pair: labels, best first; for a batch, a list of such lists."""
     request = decode(body, Predict)
     function = getattr(request.parameters, "function_to_apply", None)
     top_k = getattr(request.parameters, "top_k", None)
@@ -152,7 +152,7 @@ def _texts_or_pairs(inputs: str | list[str | list[str]]) -> tuple[list[Text], bo
 
 
 async def rerank(body: bytes, context: Context) -> Reply:
-    """Score texts for a query, the best first."""
+    """Score texts for a query, and list them best first."""
     request = decode(body, Rerank)
     check_count(len(request.texts), context, "texts")
     answer = await context.service.rank(

@@ -1,4 +1,4 @@
-"""The routes of TEI that need only the tokenizer; it runs outside the event loop's thread."""
+"""TEI's routes that need only the tokenizer, which runs outside the event loop's thread."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TOKEN_BYTES, ID_BYTES = 80, 40
 
 
 async def tokenize(body: bytes, context: Context) -> Reply:
-    """Tokenize texts; answer the id, the text and the range of characters of each token."""
+    """Tokenize texts: answer with each token's id, text and character range."""
     request = decode(body, Tokenize)
     texts = texts_of(request.inputs, context, "inputs")
     served = context.service.find(None)
@@ -73,7 +73,7 @@ def _tokens(tokenizer: Tokenizer, texts: list[str], *, add_special_tokens: bool)
 
 
 async def decode_ids(body: bytes, context: Context) -> Reply:
-    """Return the texts of token ids."""
+    """Decode token ids to texts."""
     request = decode(body, Decode)
     tokenizer = context.service.find(None).tokenizer
     alone: list[Any] = [one for one in request.ids if isinstance(one, int)]

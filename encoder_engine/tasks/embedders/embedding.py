@@ -58,8 +58,8 @@ class EmbeddingTask(EmbeddingSettings):
 
     Settings: see :class:`EmbeddingSettings`.
 
-    Fitted in training: ``teacher_width``, the number of features of the teacher's vectors, for the
-    loss ``vectors`` alone.
+    Fitted in training: ``teacher_width``, the number of features of the teacher's vectors, only for
+    the loss ``vectors``.
     """
 
     name: ClassVar[str] = "embedding"
@@ -73,14 +73,14 @@ class EmbeddingTask(EmbeddingSettings):
 
     @property
     def _prefers_vectors(self) -> bool:
-        """Whether the checkpoint is chosen by how close its vectors are to a teacher's."""
+        """Whether the best checkpoint is the one whose vectors are closest to a teacher's."""
         return self.loss == "vectors" and self.metric in (None, *TEACHER_SCORES)
 
     def compares_vectors(self, examples: Sequence[RetrievalExample]) -> bool:
         """Return whether examples are scored by how close their vectors are to a teacher's.
 
-        So it is with the loss ``vectors``, unless ``metric`` scores documents or no example has a
-        teacher's vector; then documents are scored.
+        True with the loss ``vectors``, unless ``metric`` is a score of documents or no example has
+        a teacher's vector; in both of these cases documents are scored.
         """
         return self._prefers_vectors and any(example.vector for example in examples)
 
@@ -92,7 +92,7 @@ class EmbeddingTask(EmbeddingSettings):
         return self.metric or (COSINE if self.vector_metric == "cosine" else NEGATIVE_MSE)
 
     def read(self, record: Record) -> RetrievalExample:
-        """Make an example of a row; refuse a teacher's vector of another width than in training."""
+        """Make an example from a row; refuse a teacher's vector of another width than before."""
         example = super().read(record)
         if self.teacher_width and example.vector and len(example.vector) != self.teacher_width:
             record.refuse(
@@ -102,7 +102,7 @@ class EmbeddingTask(EmbeddingSettings):
         return example
 
     def unlabelled(self, example: RetrievalExample) -> str | None:
-        """Return why an example without the vector or document that the loss reads is refused."""
+        """Return why a row without the vector or document that the loss needs is refused."""
         if example.vector and self.loss in (None, "vectors"):
             return None
         return self._no_vector() if self.loss == "vectors" else super().unlabelled(example)
@@ -156,7 +156,7 @@ class EmbeddingTask(EmbeddingSettings):
         )
 
     def digests(self) -> dict[str, str]:
-        """Return a digest of all that decides the guide's vectors, if there is a guide."""
+        """Return a digest of the guide's weights, tokenizer and options; without a guide, {}."""
         if self.guide is None:
             return {}
         # The same engine on every machine, because the digest depends on it.
@@ -248,7 +248,7 @@ class EmbeddingTask(EmbeddingSettings):
         return stacked
 
     def score_names(self, examples: Sequence[RetrievalExample]) -> tuple[str, ...]:
-        """Return the names of the scores: of closeness to a teacher, or of documents."""
+        """Return the names of the scores: closeness to teacher's vectors, or document retrieval."""
         return TEACHER_SCORES if self.compares_vectors(examples) else super().score_names(examples)
 
     def score(
@@ -256,7 +256,7 @@ class EmbeddingTask(EmbeddingSettings):
         examples: Sequence[RetrievalExample],
         predictions: Sequence[RetrievalPrediction[Vector]],
     ) -> dict[str, float]:
-        """Return scores of closeness to a teacher's vectors, or else those of documents."""
+        """Return scores of closeness to a teacher's vectors, or else document-retrieval scores."""
         if not self.compares_vectors(examples):
             return super().score(examples, predictions)
         return _means(self._teacher_scores(examples, predictions))
@@ -266,9 +266,10 @@ class EmbeddingTask(EmbeddingSettings):
         examples: Sequence[RetrievalExample],
         predictions: Sequence[RetrievalPrediction[Vector]],
     ) -> dict[str, npt.NDArray[np.float64]]:
-        """Return how close each row's vector is to its teacher's, by score, float64 [N].
+        """Return, by score name, how close each row's vector is to its teacher's, float64 [N].
 
-        Where one of the two vectors is shorter, the leading features of the other are compared.
+        Where one of the two vectors is shorter, only the leading features of the other are
+        compared.
         """
         teachers = np.array([example.vector for example in examples], np.float64)
         vectors = np.stack([found.query for found in predictions]).astype(np.float64)
@@ -282,7 +283,7 @@ class EmbeddingTask(EmbeddingSettings):
         return {COSINE: 100.0 * cosines, NEGATIVE_MSE: -100.0 * errors}
 
     def groups(self, examples: Sequence[RetrievalExample]) -> npt.NDArray[np.int64]:
-        """Return each row's group: its own beside a teacher's vectors, else one per query."""
+        """Return each row's group: its own if rows have teacher's vectors, else one per query."""
         if not self.compares_vectors(examples):
             return super().groups(examples)
         return np.arange(len(examples))
@@ -292,7 +293,7 @@ class EmbeddingTask(EmbeddingSettings):
         examples: Sequence[RetrievalExample],
         predictions: Sequence[RetrievalPrediction[Vector]],
     ) -> Callable[[npt.NDArray[np.int64]], dict[str, float]]:
-        """Return a function that averages the scores of drawn queries or rows."""
+        """Return a function that averages the scores of resampled queries or rows."""
         if not self.compares_vectors(examples):
             return super().resampling(examples, predictions)
         scores = self._teacher_scores(examples, predictions)
@@ -303,7 +304,7 @@ class EmbeddingTask(EmbeddingSettings):
         examples: Sequence[RetrievalExample],
         predictions: Sequence[RetrievalPrediction[Vector]],
     ) -> npt.NDArray[np.float64]:
-        """Return the main score of each row: closeness to its teacher's vector, or of documents."""
+        """Return each row's main score: closeness to a teacher's vector, or document retrieval."""
         if not self.compares_vectors(examples):
             return super().row_scores(examples, predictions)
         return self._teacher_scores(examples, predictions)[self.main_score]
@@ -311,7 +312,7 @@ class EmbeddingTask(EmbeddingSettings):
     def to_record(
         self, example: RetrievalExample, prediction: RetrievalPrediction[Vector]
     ) -> dict[str, Any]:
-        """Return the line that ``predict`` writes: similarities, or a single text's vector."""
+        """Return the JSON object that ``predict`` writes: similarities, or one text's vector."""
         found = super().to_record(example, prediction)
         return found if example.documents else found | {"vector": prediction.query.tolist()}
 

@@ -69,10 +69,11 @@ class RetrievalExample:
 
 @dataclass(frozen=True, kw_only=True)
 class RetrievalColumns:
-    """The names of the columns of a row, which may lack all but ``query``.
+    """The names of a row's columns; a row needs only ``query``.
 
     ``documents``: a text, or a list of texts.
-    ``negatives``: a text, or a list; columns named so with ``_1``, ``_2``, ... are read as well.
+    ``negatives``: a text, or a list; columns with this name and ``_1``, ``_2``, ... are read as
+    well.
     ``scores``: a number, or a list with one number for each document.
     """
 
@@ -136,17 +137,17 @@ def _numbers(record: Record, column: str) -> tuple[float, ...]:
 
 
 def is_scored_pair(example: RetrievalExample) -> bool:
-    """Return whether an example is one document with one score."""
+    """Return whether an example has exactly one document, with one score."""
     return len(example.documents) == 1 == len(example.scores)
 
 
 def are_scored_pairs(examples: Sequence[RetrievalExample]) -> bool:
-    """Return whether each example is one document with one score."""
+    """Return whether every example has exactly one document, with one score."""
     return all(is_scored_pair(example) for example in examples)
 
 
 def query_groups(examples: Sequence[RetrievalExample]) -> npt.NDArray[np.int64]:
-    """Return each row's group, [N]: one group per query, or per row where all are scored pairs."""
+    """Return each row's group, [N]: one group per query; if all are scored pairs, one per row."""
     if are_scored_pairs(examples):
         return np.arange(len(examples))
     places: dict[str, int] = {}

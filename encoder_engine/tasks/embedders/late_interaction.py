@@ -88,7 +88,7 @@ class LateInteractionTask(LateInteractionSettings):
         )
 
     def own_tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
-        """Make the markers that prompts begin with, such as ``[unused0]``, one token each."""
+        """Add the markers that prompts begin with, such as ``[unused0]``, as special tokens."""
         return register_markers(tokenizer, self.prompts)
 
     def limit(self, kind: str, windows: Windows) -> int:
@@ -98,7 +98,7 @@ class LateInteractionTask(LateInteractionSettings):
         return most if own is None else min(own, windows.max_length)
 
     def rows_of(self, kind: str, encoding: Encoding, tokenizer: Tokenizer) -> TokenRows:
-        """Return the rows of texts; queries are padded if ``expand_queries`` says so."""
+        """Return token rows of texts; ``expand_queries`` pads queries with mask tokens."""
         if kind != "query" or not self.expand_queries:
             return TokenRows.of(encoding)
         number = expansion_token(tokenizer)
@@ -135,7 +135,7 @@ class LateInteractionTask(LateInteractionSettings):
         return replace(items, columns={**items.columns, **columns})
 
     def feature_offsets(self, items: Items) -> npt.NDArray[np.int64]:
-        """Return the offsets of each item's features: one for each token that is compared."""
+        """Return the offsets of each item's features: one per token that MaxSim compares."""
         ends: npt.NDArray[np.int64] = np.r_[0, np.cumsum(items.ragged(NUM_VECTORS).values)]
         return ends[items.offsets]
 
@@ -144,7 +144,7 @@ class LateInteractionTask(LateInteractionSettings):
         return embedders.LateInteractionModel(encoder, self)
 
     def begin_with(self, model: TaskModel, checkpoint: str | os.PathLike[str]) -> None:
-        """Load the checkpoint's projection, where it has one of the task's dimension."""
+        """Load the checkpoint's projection, if it has one of the task's ``dimension``."""
         assert isinstance(model, embedders.LateInteractionModel)
         found = _open(checkpoint)
         if found is not None:
@@ -214,7 +214,7 @@ class LateInteractionTask(LateInteractionSettings):
     def to_record(
         self, example: RetrievalExample, prediction: RetrievalPrediction[Vectors]
     ) -> dict[str, Any]:
-        """Return the line that ``predict`` writes: similarities, or a single text's vectors."""
+        """Return the JSON object that ``predict`` writes: similarities, or one text's vectors."""
         found = super().to_record(example, prediction)
         return found if example.documents else found | {"vectors": prediction.query.tolist()}
 
@@ -232,7 +232,7 @@ _DEFAULTS: dict[str, Any] = {
 
 
 def _open(directory: str | os.PathLike[str]) -> LateInteraction | None:
-    """Open a late-interaction model; return None for a bare encoder or a text embedder."""
+    """Open a late-interaction model; return None if the directory is of another kind of model."""
     folder = Path(directory)
     if (folder / MODULES).is_file():
         kinds = read_module_kinds(folder)
@@ -244,7 +244,7 @@ def _open(directory: str | os.PathLike[str]) -> LateInteraction | None:
 
 
 def _stated(found: LateInteraction, directory: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return the settings of a late-interaction model by the names of the task's settings."""
+    """Return the settings of a late-interaction model under the task's names for them."""
     expansion, mask = found.expansion, found.mask
     dense = found.modules.modules[0] if len(found.modules.modules) == 1 else None
     is_plain = (
@@ -286,7 +286,7 @@ def _projection(found: LateInteraction) -> Vectors:
 
 
 def _packed(texts: Sequence[Vectors]) -> TokenVectors:
-    """Return texts' vectors end to end; the ids of their tokens are not known."""
+    """Concatenate the token vectors of texts into :class:`TokenVectors`, without token ids."""
     vectors = np.concatenate(list(texts))
     return TokenVectors(
         vectors=vectors,

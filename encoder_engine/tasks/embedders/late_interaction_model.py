@@ -45,7 +45,7 @@ __all__ = ["LateInteractionModel"]
 
 
 class LateInteractionModel(StepModel):
-    """Projects the encoder's rows to unit vectors, and computes the loss of a step's vectors."""
+    """Projects hidden states to unit vectors, and computes the loss of a step's texts."""
 
     targets_of_vectors = (FEATURES, COUNTED, UNATTENDED)
 
@@ -70,7 +70,7 @@ class LateInteractionModel(StepModel):
         self.projection.weight.copy_(torch.from_numpy(weight_NK))
 
     def features(self, inputs: Inputs) -> Tensor:
-        """Compute the hidden states of all tokens that are compared, [n, width]."""
+        """Compute the hidden states of the tokens that MaxSim compares, [n, width]."""
         targets = inputs.targets
         unattended = targets[UNATTENDED].tolist()
         if any(unattended):
@@ -82,14 +82,17 @@ class LateInteractionModel(StepModel):
         return F.embedding(counted_n, hidden_TD)
 
     def vectors(self, inputs: Inputs) -> Tensor:
-        """Return the vectors of all tokens that are compared, [n, D]."""
+        """Return the vectors of the tokens that MaxSim compares, [n, D]."""
         rows = inputs.targets.get(FEATURES)
         return F.normalize(self.projection(self.features(inputs) if rows is None else rows), dim=1)
 
     def losses(
         self, vectors: Tensor, targets: Mapping[str, Tensor], share: tuple[int, int] = (0, 1)
     ) -> dict[str, LossSum]:
-        """Return the loss of a whole step."""
+        """Return the loss of all texts of a step, by name.
+
+        ``share``: (rank, number of ranks): the part of the loss that this process computes.
+        """
         total = self._loss(vectors, targets, StepLayout.of(targets), share)
         return {self.loss_name: LossSum(total, self.count_losses(targets)[self.loss_name])}
 
@@ -103,7 +106,7 @@ class LateInteractionModel(StepModel):
         counts_S = targets[NUM_VECTORS]
 
         def of_texts(places: Tensor) -> tuple[Tensor, npt.NDArray[np.int64]]:
-            """Return the vectors of these texts, and their offsets on the CPU."""
+            """Return the vectors of the texts ``places``, and the texts' offsets, on the CPU."""
             counts, starts = counts_S[places], (counts_S.cumsum(0) - counts_S)[places]
             ends = np.zeros(len(places) + 1, np.int64)
             ends[1:] = counts.cumsum(0).cpu().numpy()
@@ -132,7 +135,7 @@ class LateInteractionModel(StepModel):
         )
 
     def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
-        """Write the encoder and the modules and settings of a ``MultiVectorEncoder``."""
+        """Write encoder, projection and settings as a ``MultiVectorEncoder`` directory."""
         folder, task, expansion = Path(directory), self.task, None
         if task.expand_queries:
             attend = bool(task.attend_expansion)

@@ -41,7 +41,7 @@ class StepLayout:
 
     @classmethod
     def of(cls, targets: Mapping[str, Tensor]) -> StepLayout:
-        """Make the layout from the numbers of positives and negatives of each item."""
+        """Make the layout from the number of positives and of negatives of each item."""
         positives_I, negatives_I = targets[NUM_POSITIVES], targets[NUM_NEGATIVES]
         sizes = 1 + positives_I + negatives_I
         queries_I = sizes.cumsum(0) - sizes
@@ -66,17 +66,17 @@ class StepLayout:
 
     @property
     def owners(self) -> Tensor:
-        """For each document, the index among the B positives: a positive's own, or its owner's."""
+        """The index among the B positives that each document [C] belongs to."""
         own = torch.arange(len(self.positives_B), device=self.positives_B.device)
         return torch.cat([own, self.owners_N])
 
     @property
     def items(self) -> Tensor:
-        """The item of each document, in the order of ``documents``."""
+        """The item of each document [C], in the order of ``documents``."""
         return torch.cat([self.items_B, self.items_N])
 
     def by_item(self) -> tuple[Tensor, Tensor]:
-        """Return each document's index and item, [C], by item; an item's positives come first."""
+        """Return the documents' indices and items, [C], sorted by item; positives first in each."""
         order = torch.argsort(self.documents)
         return self.documents[order], self.items[order]
 

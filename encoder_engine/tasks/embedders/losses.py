@@ -30,7 +30,7 @@ SYMMETRIC: tuple[Direction, ...] = ("query_to_document", "document_to_query")
 
 
 def count_terms(loss: str, targets: Mapping[str, Tensor]) -> int:
-    """Return the number of terms of a loss in a micro-batch or a step."""
+    """Return the number of summands of a loss in a micro-batch or a step, to average by."""
     if loss == "in_batch":
         return int(targets[NUM_POSITIVES].sum())
     if loss in ("triplet", "margin"):
@@ -44,7 +44,10 @@ def step_loss(
     targets: Mapping[str, Tensor],
     share: tuple[int, int],
 ) -> Tensor:
-    """Return this rank's part of the summed loss of a step's vectors."""
+    """Return this process's part of the loss, summed over all vectors of a step.
+
+    ``share``: (rank, number of ranks).
+    """
     layout = StepLayout.of(targets)
     if task.loss == "in_batch":
         return _in_batch(task, vectors_SD, targets, layout, share)
@@ -88,7 +91,7 @@ def _in_batch(
 
 
 def text_ids_of(targets: Mapping[str, Tensor], layout: StepLayout) -> TextIds:
-    """Return the ids of a step's queries and documents; equal texts have equal ids."""
+    """Return ids of a step's queries and documents, by which equal texts are recognised."""
     ids_S = targets["text_ids"]
     return TextIds(queries_B=ids_S[layout.queries_B], documents_C=ids_S[layout.documents])
 
@@ -96,7 +99,7 @@ def text_ids_of(targets: Mapping[str, Tensor], layout: StepLayout) -> TextIds:
 def _of_documents(
     task: EmbeddingSettings, vectors_SD: Tensor, targets: Mapping[str, Tensor], layout: StepLayout
 ) -> Tensor:
-    """Return a loss between each query and its own documents."""
+    """Return the loss of queries compared only with their own documents."""
     queries_B, positives_B = vectors_SD[layout.queries_B], vectors_SD[layout.positives_B]
     if task.loss == "triplet":
         own_N = vectors_SD[layout.positives_B[layout.owners_N]]
@@ -121,9 +124,10 @@ def list_loss(
     *,
     temperature: float,
 ) -> Tensor:
-    """Return the loss ``divergence`` or ``margin`` of all documents' scores, [C], by item.
+    """Return the loss ``divergence`` or ``margin`` of the scores of all documents, [C].
 
-    The targets hold a teacher's scores in the same order: an item's positives, then its negatives.
+    Scores, and the teacher's scores in ``targets``, are in order of items: an item's positives,
+    then its negatives.
     """
     _, lists_C = layout.by_item()
     teacher_C = targets["scores"].to(scores_C.dtype)

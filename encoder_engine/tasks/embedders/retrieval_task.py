@@ -83,7 +83,7 @@ class RetrievalTask(Task[RetrievalExample, RetrievalPrediction[Vectors]], Generi
     @property
     @abstractmethod
     def learns_scores(self) -> bool:
-        """Whether the loss reads the scores of single documents."""
+        """Whether the loss reads a gold score of each query-document pair."""
 
     @property
     def main_score(self) -> str:
@@ -102,7 +102,7 @@ class RetrievalTask(Task[RetrievalExample, RetrievalPrediction[Vectors]], Generi
         )
 
     def read(self, record: Record) -> RetrievalExample:
-        """Make an example of a row; one without documents is a text to embed."""
+        """Make an example from a row; a row without documents is a single text to embed."""
         return read_example(record, self.columns)
 
     def unlabelled(self, example: RetrievalExample) -> str | None:
@@ -117,9 +117,9 @@ class RetrievalTask(Task[RetrievalExample, RetrievalPrediction[Vectors]], Generi
     def unscored(
         self, examples: Sequence[RetrievalExample], metric: str | None = None
     ) -> tuple[int, str] | None:
-        """Return the first example without a document, or of a kind that a metric does not score.
+        """Return the first example that ``metric`` cannot score, and the reason, or None.
 
-        Scored pairs alone have correlations, other rows have retrieval scores.
+        Correlations score only rows of scored pairs; retrieval scores score other rows.
         """
         for place, example in enumerate(examples):
             # Not a subclass's own, which may need no documents.
@@ -129,11 +129,11 @@ class RetrievalTask(Task[RetrievalExample, RetrievalPrediction[Vectors]], Generi
         return unfit_for(metric, examples, NAMES)
 
     def key(self, example: RetrievalExample) -> object:
-        """Return the query and the documents, by which equal examples are found."""
+        """Return the query and the documents: examples with equal ones are duplicates."""
         return example.query, example.documents
 
     def gold_key(self, example: RetrievalExample) -> object:
-        """Return the scores, by which equal texts with different scores are found."""
+        """Return the gold scores: duplicates with different ones contradict each other."""
         return example.scores
 
     def given_prompts(self) -> dict[str, str]:
@@ -147,12 +147,12 @@ class RetrievalTask(Task[RetrievalExample, RetrievalPrediction[Vectors]], Generi
         return dict(self.prompts)
 
     def prompted(self, kind: str, texts: Sequence[str]) -> list[str]:
-        """Return texts after the prompt of ``query`` or ``document``."""
+        """Prepend the prompt of ``query`` or ``document`` to texts."""
         prompt = self.prompts.get(kind, "")
         return [prompt + text for text in texts]
 
     def limit(self, kind: str, windows: Windows) -> int:
-        """Return the token limit of queries or documents; longer texts are cut and counted."""
+        """Return the most tokens of a query or of a document; longer texts are truncated."""
         del kind
         return min(windows.max_length, self.max_seq_length or windows.max_length)
 
@@ -166,7 +166,7 @@ class RetrievalTask(Task[RetrievalExample, RetrievalPrediction[Vectors]], Generi
         return self.rows_of(kind, encoding, tokenizer), np.asarray(encoding.truncated)
 
     def rows_of(self, kind: str, encoding: Encoding, tokenizer: Tokenizer) -> TokenRows:
-        """Return the rows of tokenized queries or documents."""
+        """Return the token rows of tokenized queries or documents."""
         del kind, tokenizer
         return TokenRows.of(encoding)
 
@@ -213,10 +213,10 @@ class RetrievalTask(Task[RetrievalExample, RetrievalPrediction[Vectors]], Generi
         offsets: npt.NDArray[np.int64],
         order: npt.NDArray[np.int64],
     ) -> dict[str, npt.NDArray[Any] | Ragged]:
-        """Return the documents' scores, and the teacher's vectors, each if all examples have them.
+        """Return documents' scores and teacher's vectors, each only if all examples have them.
 
-        ``order``: for the texts of all items in turn, the index among all queries followed by all
-        documents.
+        ``order``: for each text of the items in turn, its index in the list of all queries followed
+        by all documents.
         """
         del order
         found: dict[str, npt.NDArray[Any] | Ragged] = {}
@@ -230,7 +230,7 @@ class RetrievalTask(Task[RetrievalExample, RetrievalPrediction[Vectors]], Generi
         return found
 
     def batch(self, items: Items) -> TaskBatch:
-        """Make the input of a batch of these items; their columns are its targets."""
+        """Make the model's input from a batch of items, whose columns are the targets."""
         targets = {
             name: column.values if isinstance(column, Ragged) else column
             for name, column in items.columns.items()
@@ -248,7 +248,7 @@ class RetrievalTask(Task[RetrievalExample, RetrievalPrediction[Vectors]], Generi
         """Return the similarities of all queries with all documents, [Q, N]."""
 
     def score_names(self, examples: Sequence[RetrievalExample]) -> tuple[str, ...]:
-        """Return the names of the correlations of scored pairs, else of the retrieval scores."""
+        """Return the names of the scores: correlations for scored pairs, else retrieval scores."""
         return CORRELATIONS if are_scored_pairs(examples) else NAMES
 
     def score(
@@ -266,7 +266,7 @@ class RetrievalTask(Task[RetrievalExample, RetrievalPrediction[Vectors]], Generi
         examples: Sequence[RetrievalExample],
         predictions: Sequence[RetrievalPrediction[Vectors]],
     ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-        """Return the scores of each distinct query [Q, 5], and each row's query, int64 [N]."""
+        """Return five scores of each distinct query [Q, 5]; and each row's query, int64 [N]."""
         corpus = Corpus(examples)
         queries: dict[str, Vectors] = {}
         documents: dict[str, Vectors] = {}
@@ -289,9 +289,10 @@ class RetrievalTask(Task[RetrievalExample, RetrievalPrediction[Vectors]], Generi
         examples: Sequence[RetrievalExample],
         predictions: Sequence[RetrievalPrediction[Vectors]],
     ) -> Callable[[npt.NDArray[np.int64]], dict[str, float]]:
-        """Return a function that averages the scores of drawn queries over the whole corpus.
+        """Return a function that scores resampled queries against the documents of all rows.
 
-        A corpus of the drawn rows' documents alone would be smaller, and its scores higher.
+        With the documents of the drawn rows alone, the corpus would be smaller and the scores
+        higher.
         """
         if are_scored_pairs(examples):
             return super().resampling(examples, predictions)
@@ -333,7 +334,7 @@ class RetrievalTask(Task[RetrievalExample, RetrievalPrediction[Vectors]], Generi
     def to_record(
         self, example: RetrievalExample, prediction: RetrievalPrediction[Vectors]
     ) -> dict[str, Any]:
-        """Return the line that ``predict`` writes: the similarity of each document."""
+        """Return the JSON object that ``predict`` writes: the similarity of each document."""
         found: dict[str, Any] = {self.query: example.query}
         if not example.documents:
             return found
@@ -345,7 +346,7 @@ class RetrievalTask(Task[RetrievalExample, RetrievalPrediction[Vectors]], Generi
 
 
 def join_rows(parts: Sequence[TokenRows]) -> TokenRows:
-    """Concatenate token rows, with their segments and unattended tokens where any has some."""
+    """Concatenate token rows, with token types and attention masks where any part has them."""
     lengths = np.concatenate([np.zeros(1, np.int32), *(part.lengths for part in parts)])
     types = None
     if any(part.type_ids is not None for part in parts):

@@ -65,10 +65,10 @@ def correlations(gold: Sequence[float], similarities: Sequence[float]) -> dict[s
 def unfit_for(
     metric: str | None, examples: Sequence[RetrievalExample], rankings: Sequence[str]
 ) -> tuple[int, str] | None:
-    """Return the first example that a metric does not score, and how to mend it.
+    """Return the first example that a metric cannot score, and a message that says how to mend it.
 
-    Correlations score pairs whose gold scores differ; ``rankings`` score other rows. None: every
-    example can be scored, or ``metric`` is neither a correlation nor one of ``rankings``.
+    Correlations score pairs whose gold scores differ; the metrics in ``rankings`` score other rows.
+    None: every example can be scored, or ``metric`` is neither a correlation nor in ``rankings``.
     """
     others = (place for place, one in enumerate(examples) if not is_scored_pair(one))
     first = next(others, None)
@@ -96,8 +96,9 @@ def query_scores(
 ) -> Scores:
     """Return nDCG@10, MRR, MAP, recall@10 and accuracy@1 of each query, over all documents.
 
-    ``similarities``: a function from a range of queries to their similarities [q, N].
-    Returns shares, float64 [Q, 5]; NaN for a query without a relevant document.
+    ``similarities``: a function from a slice of queries to their similarities to all documents,
+    [q, N].
+    Returns values from 0 to 1, float64 [Q, 5]; NaN for a query without a relevant document.
     """
     found = np.full((len(corpus.queries), len(NAMES)), np.nan)
     rows = max(1, 2**22 // max(len(corpus.documents), 1))
@@ -120,7 +121,7 @@ def query_scores(
 
 
 def mean_scores(scores: Scores, weights: Scores | None = None) -> dict[str, float]:
-    """Return the weighted means of scores [Q, 5] in percent, without the rows that are NaN.
+    """Return the weighted means of scores [Q, 5] in percent; rows that are NaN are left out.
 
     Raises :class:`InputError` where every row is NaN.
     """

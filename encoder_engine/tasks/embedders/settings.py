@@ -1,4 +1,4 @@
-"""The settings of the embedders' tasks, for the tasks' losses and models."""
+"""The settings of the embedding, late-interaction and sparse tasks."""
 
 from __future__ import annotations
 
@@ -42,9 +42,10 @@ class EmbeddingSettings(RetrievalTask[Any]):
     """The settings of the embedding task.
 
     ``loss``: ``in_batch`` negatives, ``cosent``, ``cosine``, ``triplet``, ``margin`` (MarginMSE),
-    ``divergence`` (KL) or ``vectors`` (a teacher's); None: chosen by the columns of the rows.
+    ``divergence`` (KL) or ``vectors`` (regression on a teacher's vectors); None: chosen by the
+    columns of the rows.
     ``scale``: the factor of similarities in ``in_batch`` and ``cosent``. ``symmetric``: in
-    ``in_batch``, documents are compared with all queries as well.
+    ``in_batch``, documents are compared with all queries of the batch as well.
     ``similarity``: ``"cosine"`` or ``"dot"``, in ``in_batch`` and in evaluation.
     ``distance``, ``margin``: used by ``triplet``; ``temperature``: by ``divergence``;
     ``vector_metric``: by ``vectors``.
@@ -81,9 +82,9 @@ class EmbeddingSettings(RetrievalTask[Any]):
 class ListSettings(RetrievalTask[Vectors]):
     """The settings that the late-interaction and the sparse task share.
 
-    ``loss``: ``in_batch`` negatives, ``margin`` (MarginMSE) or ``divergence`` (KL), which learn a
-    cross-encoder's scores; None: ``divergence`` where every row has several documents with
-    scores, else ``in_batch``.
+    ``loss``: ``in_batch`` negatives, or distillation of a cross-encoder's scores by ``margin``
+    (MarginMSE) or ``divergence`` (KL); None: ``divergence`` where every row has several documents
+    with scores, else ``in_batch``.
     ``scale``: the factor of similarities in ``in_batch``; ``temperature``: used by ``divergence``.
     """
 
@@ -96,7 +97,7 @@ class ListSettings(RetrievalTask[Vectors]):
 
     @property
     def learns_scores(self) -> bool:
-        """Return False: no loss reads the scores of single pairs."""
+        """Return False: no loss of these tasks reads scores of single pairs."""
         return False
 
     def fit(self, examples: Sequence[RetrievalExample]) -> Self:
@@ -115,15 +116,14 @@ class ListSettings(RetrievalTask[Vectors]):
 class LateInteractionSettings(ListSettings[npt.NDArray[np.float32]]):
     """The settings of the late-interaction task.
 
-    Empty, None and 0 stand for the checkpoint's values if it is a late-interaction model, else for
-    the values in brackets.
-
+    A setting that is empty, None or 0 is taken from the checkpoint if that is a late-interaction
+    model, else from the default in brackets.
     ``dimension``: features of a token's vector (128).
-    ``query_length``: the most tokens of queries (32); ``document_length``: of documents (no limit
-    of their own).
+    ``query_length``: the most tokens of a query (32); ``document_length``: of a document (the
+    encoder's limit).
     ``expand_queries``: pad queries with mask tokens up to ``query_length`` (False);
-    ``attend_expansion``: tokens attend to the added ones (False).
-    ``skipped_words``: tokens whose vectors documents leave out (ASCII punctuation).
+    ``attend_expansion``: other tokens attend to these mask tokens (False).
+    ``skipped_words``: tokens of documents that get no vector (ASCII punctuation).
     """
 
     dimension: int = 0
@@ -169,7 +169,7 @@ def _check_positive(settings: object, *names: str) -> None:
 
 
 def stated_prompts(prompts: Mapping[str, str]) -> dict[str, str]:
-    """Return the prompts of queries and of documents out of a model directory's prompts."""
+    """Return the prompts for ``query`` and ``document`` from a model directory's prompts."""
     named = document_prompt(prompts)
     return {
         "query": prompts.get("query") or "",

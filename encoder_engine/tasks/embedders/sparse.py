@@ -71,11 +71,11 @@ class SparseTask(SparseSettings):
         )
 
     def feature_offsets(self, items: Items) -> npt.NDArray[np.int64]:
-        """Return the offsets of each item's features: one for each token."""
+        """Return the offsets of each item's cached features: one feature row per token."""
         return items.token_offsets
 
     def make_model(self, encoder: Encoder) -> TaskModel:
-        """Make the model; its head is random until :meth:`begin_with`."""
+        """Make the model; its head is random until :meth:`begin_with` loads one."""
         return embedders.SparseModel(encoder, self)
 
     def begin_with(self, model: TaskModel, checkpoint: str | os.PathLike[str]) -> None:
@@ -116,7 +116,7 @@ class SparseTask(SparseSettings):
     def to_record(
         self, example: RetrievalExample, prediction: RetrievalPrediction[SparseVectors]
     ) -> dict[str, Any]:
-        """Return the line that ``predict`` writes: similarities, or a single text's weights."""
+        """Return the JSON object that ``predict`` writes: similarities, or one text's weights."""
         found = super().to_record(example, prediction)
         if example.documents:
             return found

@@ -70,7 +70,7 @@ class SparseModel(StepModel):
         self.model.head.load_state_dict(trained.head.state_dict())
 
     def count_losses(self, targets: Mapping[str, Tensor]) -> dict[str, int]:
-        """Return the number of terms of each loss; a penalty has one for each text."""
+        """Return the number of summands of each loss; a FLOPS penalty has one per text."""
         positives, negatives = targets["num_positives"], targets["num_negatives"]
         found = super().count_losses(targets) | {
             QUERY_FLOPS: len(positives),
@@ -84,7 +84,7 @@ class SparseModel(StepModel):
         return hidden_TD
 
     def vectors(self, inputs: Inputs) -> Tensor:
-        """Return the weights of the vocabulary's tokens in all texts, [S, V]."""
+        """Return each text's weights of the vocabulary's tokens, [S, V]."""
         rows_TD = inputs.targets.get(FEATURES)
         logits = self.model(inputs.batch) if rows_TD is None else self.model.logits_of(rows_TD)
         return splade_vectors(logits, inputs.batch.sequences)
@@ -92,7 +92,7 @@ class SparseModel(StepModel):
     def losses(
         self, vectors: Tensor, targets: Mapping[str, Tensor], share: tuple[int, int] = (0, 1)
     ) -> dict[str, LossSum]:
-        """Return the losses of a whole step."""
+        """Return the losses of all texts of a step, by name."""
         layout = StepLayout.of(targets)
         totals = {self.loss_name: self._loss(vectors, targets, layout, share)}
         for name, places in ((QUERY_FLOPS, layout.queries_I), (DOCUMENT_FLOPS, layout.documents)):
@@ -128,7 +128,7 @@ class SparseModel(StepModel):
         )
 
     def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
-        """Write the masked language model and the settings of a ``SparseEncoder``."""
+        """Write the masked language model and the settings as a ``SparseEncoder`` directory."""
         folder, task = Path(directory), self.task
         self.model.save_pretrained(folder)
         write_splade_settings(

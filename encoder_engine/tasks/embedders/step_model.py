@@ -1,4 +1,4 @@
-"""The base of models that embed texts, with one loss of all vectors of a step."""
+"""The base of models that embed texts, whose loss compares all vectors of a step."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["StepModel"]
 
 
 class StepModel(CoupledModel, TaskModel):
-    """An encoder whose vectors a loss compares; ``loss_name`` None means in-batch negatives."""
+    """An encoder with a loss on all vectors of a step; by default in-batch negatives."""
 
     targets_of_vectors: ClassVar[tuple[str, ...]] = (FEATURES,)
 
@@ -38,14 +38,14 @@ class StepModel(CoupledModel, TaskModel):
         self.train(encoder.training)
 
     def counts(self, inputs: Inputs) -> dict[str, int]:
-        """Return the number of terms of each loss."""
+        """Return the number of summands of each loss in a micro-batch."""
         return self.count_losses(inputs.targets)
 
     def count_losses(self, targets: Mapping[str, Tensor]) -> dict[str, int]:
-        """Return the number of terms of each loss of a step, by its targets."""
+        """Return the number of summands of each loss, from a step's targets."""
         return {self.loss_name: count_terms(self.loss_name, targets)}
 
     @torch.no_grad()
     def outputs(self, inputs: Inputs) -> dict[str, npt.NDArray[Any]]:
-        """Compute ``vectors``, float32 or float64, in the order of the texts."""
+        """Compute ``vectors``: one per text in order, float32 or float64."""
         return {"vectors": self.embed(inputs).cpu().numpy()}

@@ -35,7 +35,7 @@ _ONE_ROW = (("cls",), ("lasttoken",))
 
 
 class EmbeddingModel(StepModel):
-    """Pools one vector per text, and computes the loss of all vectors of a step."""
+    """Pools one vector per text, and computes the loss over all vectors of a step."""
 
     def __init__(self, encoder: Encoder, task: EmbeddingSettings) -> None:
         super().__init__(encoder, task.loss)
@@ -49,7 +49,7 @@ class EmbeddingModel(StepModel):
 
     @classmethod
     def load(cls, saved: SavedModel, task: EmbeddingSettings) -> Self:
-        """Load what :meth:`save_pretrained` wrote."""
+        """Load a model directory that :meth:`save_pretrained` wrote."""
         folder = encoder_directory(Path(saved.directory))
         return cls(Encoder.from_pretrained(folder, *saved[1:]), task)
 
@@ -69,7 +69,7 @@ class EmbeddingModel(StepModel):
     def losses(
         self, vectors: Tensor, targets: Mapping[str, Tensor], share: tuple[int, int] = (0, 1)
     ) -> dict[str, LossSum]:
-        """Return the loss of a whole step."""
+        """Return the loss of all texts of a step, by name."""
 
         def loss(vectors_SD: Tensor) -> Tensor:
             return step_loss(self.task, vectors_SD, targets, share)
@@ -78,7 +78,7 @@ class EmbeddingModel(StepModel):
         return {self.loss_name: LossSum(total, self.count_losses(targets)[self.loss_name])}
 
     def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
-        """Write the encoder and the settings of a ``SentenceTransformer``."""
+        """Write the encoder and the settings as a ``SentenceTransformer`` directory."""
         folder, task, spec = Path(directory), self.task, self.encoder.spec
         self.encoder.save_pretrained(folder)
         recipe = PoolingRecipe(

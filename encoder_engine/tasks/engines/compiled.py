@@ -1,4 +1,4 @@
-"""A task's model on the compiled engine: on a CPU, without PyTorch."""
+"""Runs a task's model on the compiled engine: on a CPU, without PyTorch."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ __all__ = ["CompiledModel"]
 
 
 class CompiledModel(CompiledEngine):
-    """A :class:`TaskEngine` over a compiled encoder with its head.
+    """A :class:`TaskEngine` that computes with a compiled encoder and its head.
 
-    ``compute``: returns the outputs of a batch, as :meth:`TaskModel.outputs` does.
+    ``compute``: a function from a batch to its outputs, as :meth:`TaskModel.outputs` returns them.
     """
 
     def __init__(self, engine: CompiledEngine, compute: Compute) -> None:
@@ -29,5 +29,5 @@ class CompiledModel(CompiledEngine):
         self._compute = compute
 
     def outputs(self, batch: TaskBatch) -> dict[str, npt.NDArray[Any]]:
-        """Compute the input of the task's ``decode`` for a batch."""
+        """Compute the arrays that the task's ``decode`` reads, for a batch."""
         return self._compute(self, batch)

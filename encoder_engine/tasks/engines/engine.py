@@ -1,4 +1,4 @@
-"""The protocol of an engine that computes a task's model, and the engine of a given model."""
+"""The protocol of engines that compute a task's outputs, and the choice of a model's engine."""
 
 from __future__ import annotations
 
@@ -18,24 +18,23 @@ __all__ = ["TaskEngine", "task_engine"]
 
 
 class TaskEngine(Engine, Protocol):
-    """An engine that computes what a task decodes.
+    """An engine that computes the outputs that a task decodes.
 
-    ``module.py`` runs PyTorch's modules on any device, ``compiled.py`` the compiled encoder on a
-    CPU.
+    ``module.py`` runs PyTorch modules on any device, ``compiled.py`` the compiled encoder on a CPU.
     """
 
     @property
     def spec(self) -> EncoderSpec: ...  # noqa: D102
 
     def outputs(self, batch: TaskBatch) -> dict[str, npt.NDArray[Any]]:
-        """Compute the input of the task's ``decode`` for a batch, without gradients and losses.
+        """Compute the arrays that the task's ``decode`` reads, without gradients or loss.
 
         Raises :class:`OutOfDeviceMemoryError`.
         """
 
 
 def task_engine(model: TaskEngine | TaskModel) -> TaskEngine:
-    """Return the engine that computes a model's outputs; an engine is returned unchanged."""
+    """Return an engine for a model; an engine is returned unchanged."""
     if hasattr(model, "run"):
         return cast("TaskEngine", model)
     return engines.TaskModule(cast("TaskModel", model))

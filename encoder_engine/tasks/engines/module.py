@@ -1,4 +1,4 @@
-"""A task's model as a PyTorch module, on any device."""
+"""Runs a task's model as a PyTorch module, on any device."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["TaskModule"]
 
 
 class TaskModule(ModuleEngine):
-    """A :class:`TaskEngine` over a model, which may be trained meanwhile."""
+    """A :class:`TaskEngine` for a PyTorch model, which may still be in training."""
 
     def __init__(self, model: TaskModel) -> None:
         super().__init__(model.encoder)

@@ -32,14 +32,14 @@ __all__ = ["load_prompted", "load_prompted_module"]
 
 
 def load_prompted(source: CompiledSource, settings: GlinerSettings) -> CompiledModel:
-    """Load a model for the compiled engine. Exceptions: see :func:`_load_head`."""
+    """Load a GLiNER model with the compiled encoder. Exceptions: see :func:`_load_head`."""
     engine = source.load_encoder()
     head = _load_head(source.directory, settings, engine.spec.width)
     return CompiledModel(engine, partial(_compute, head))
 
 
 def load_prompted_module(saved: SavedModel, settings: GlinerSettings) -> Any:
-    """Load a model whose encoder is PyTorch's module. Exceptions: see :func:`_load_head`."""
+    """Load a GLiNER model with PyTorch's encoder. Exceptions: see :func:`_load_head`."""
     module = torch_engine("a GLiNER model by engine='torch'")
     engine = engine_of(module.Encoder.from_pretrained(*saved))
     head = _load_head(Path(saved.directory), settings, engine.spec.width)
@@ -56,7 +56,7 @@ def _compute(
 
 
 def _load_head(directory: Path, settings: GlinerSettings, width: int) -> PromptedSpanHead:
-    """Read the layers after an encoder of ``width`` features.
+    """Read the layers that follow a GLiNER model's encoder, whose hidden size is ``width``.
 
     Raises :class:`TensorNamesError`, :class:`TensorShapeError` and
     :class:`NonFiniteWeightsError` for weights that do not fit the settings or are damaged.

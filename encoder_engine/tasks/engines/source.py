@@ -1,4 +1,4 @@
-"""Reads the files of a task's model for the compiled engine."""
+"""Reads a task's model directory for the compiled engine."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ def read_exactly(
     settings: str,
     prefix: str = "",
 ) -> dict[str, Array]:
-    """Read the tensors of a file or directory; it must hold those of ``shapes`` and no others.
+    """Read tensors from a file or directory that must hold exactly the names in ``shapes``.
 
-    settings: the file that the shapes follow from, for messages. prefix: put before the names of
-    tensors in messages. Exceptions: see :meth:`CompiledSource.read_beside`.
+    settings: the file that determines the shapes, named in messages. prefix: put before tensor
+    names in messages. Exceptions: see :meth:`CompiledSource.read_beside`.
     """
     mend = f"it is of another model, or {settings} was changed"
     missing, unexpected = sorted(shapes.keys() - tensors), sorted(tensors.keys() - shapes)
@@ -82,16 +82,16 @@ class CompiledSource:
 
     @property
     def has_adapter(self) -> bool:
-        """True if the directory holds adapters, whose base is another directory."""
+        """Whether the directory holds LoRA adapters, whose base model is in another directory."""
         return (self.directory / ADAPTER).is_file()
 
     def load_encoder(self) -> CompiledEngine:
-        """Load the encoder alone."""
+        """Load the encoder without a head."""
         with self._knowing_heads():
             return compiled_engine(encoder_directory(self.directory), self.request)
 
     def load_head(self, head: HeadTask, labels: Sequence[str] | None) -> CompiledEngine:
-        """Load an encoder with a head in transformers' layout; ``labels``: its outputs' names."""
+        """Load an encoder with a head in transformers' layout; ``labels``: its outputs."""
         folder = encoder_directory(self.directory)
         with self._knowing_heads():
             return compiled_engine(
@@ -101,13 +101,13 @@ class CompiledSource:
     def read_beside(
         self, file: str, module: str, shapes: Mapping[str, tuple[int, ...]]
     ) -> dict[str, Array]:
-        """Read weights that have no name in transformers' layouts, float32 or float64.
+        """Read weights that transformers' layouts have no name for, float32 or float64.
 
-        They are in a file of their own, or in the adapter's file under the name of the module.
+        They come from ``file``, or with adapters from the adapter's file under the name ``module``.
 
         Raises :class:`CheckpointFileError` for a missing or unreadable file,
-        :class:`TensorNamesError` and :class:`TensorShapeError` for weights of other settings, and
-        :class:`NonFiniteWeightsError` for NaN or infinity.
+        :class:`TensorNamesError` and :class:`TensorShapeError` for names or shapes that differ from
+        ``shapes``, and :class:`NonFiniteWeightsError` for NaN or infinity.
         """
         path = self.directory / (ADAPTER_WEIGHTS[0] if self.has_adapter else file)
         if not path.is_file():
@@ -123,7 +123,7 @@ class CompiledSource:
 
     @contextmanager
     def _knowing_heads(self) -> Iterator[None]:
-        """Silence warnings of unused weights with adapters: their heads are read separately."""
+        """Silence warnings of unused weights: heads of adapters are read separately."""
         with warnings.catch_warnings():
             if self.has_adapter:
                 warnings.simplefilter("ignore", UnusedWeightsWarning)

@@ -1,4 +1,4 @@
-"""The PyTorch models of tasks, by which they are trained and, on GPUs, predict.
+"""The PyTorch models of tasks, used in training and, on GPUs, for prediction.
 
 Each name is imported at its first use, and raises :class:`MissingDependencyError` without PyTorch.
 """

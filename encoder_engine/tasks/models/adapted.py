@@ -1,4 +1,4 @@
-"""Loads a task's model from the directory of its adapters, whose base is a checkpoint."""
+"""Loads a task's model from a directory of LoRA adapters, whose base is a checkpoint."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["encoder_sha256", "load_adapted_model"]
 def load_adapted_model(
     make_model: Callable[[Encoder], TaskModel], directory: Path, *, device: str, dtype: str
 ) -> TaskModel:
-    """Load a task's model, in evaluation mode; adapters are merged into their base's encoder.
+    """Load a task's model, in evaluation mode; the adapters are merged into the base encoder.
 
     ``make_model``: makes the task's model with a random head. Exceptions: see
     :meth:`Encoder.from_pretrained` and :func:`load_modules_to_save`.
@@ -38,7 +38,7 @@ def load_adapted_model(
 
 
 def encoder_sha256(directory: Path) -> str:
-    """Return a digest of an encoder's weights as training loads them, whatever files hold them."""
+    """Return a digest of an encoder's weights in float32, the same for every file format."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", MissingPoolerWarning)
         warnings.simplefilter("ignore", UnusedWeightsWarning)

@@ -32,7 +32,7 @@ __all__ = ["AnswerModel", "window_cross_entropy"]
 
 
 class AnswerModel(TaskModel):
-    """Logits of an answer's first and last token; the loss is the mean of both cross-entropies.
+    """Computes logits of an answer's first and last token; the loss averages both cross-entropies.
 
     The targets are ``starts`` and ``ends``, int64 [B]: token indices within the window.
     """
@@ -45,17 +45,17 @@ class AnswerModel(TaskModel):
 
     @classmethod
     def new(cls, encoder: Encoder, labels: Sequence[str]) -> Self:
-        """Make a model whose head is random."""
+        """Make a model with a random head."""
         encoder.pooler = None
         return cls(new_head_model(QuestionAnswering, encoder, labels))
 
     @classmethod
     def load(cls, saved: SavedModel) -> Self:
-        """Load what :meth:`save_pretrained` wrote."""
+        """Load a model directory that :meth:`save_pretrained` wrote."""
         return cls(QuestionAnswering.from_pretrained(*saved))
 
     def counts(self, inputs: Inputs) -> dict[str, int]:
-        """Return the number of windows."""
+        """Return the number of windows, by which the loss is averaged."""
         return {"cross_entropy": len(inputs.batch.sequences)}
 
     def features(self, inputs: Inputs) -> Tensor:
@@ -82,7 +82,7 @@ class AnswerModel(TaskModel):
 
     @torch.no_grad()
     def outputs(self, inputs: Inputs) -> dict[str, npt.NDArray[Any]]:
-        """Compute ``starts`` and ``ends`` [T]."""
+        """Compute the logits ``starts`` and ``ends``, [T]."""
         spans = self._spans(inputs)
         return {
             "starts": full_precision(spans.start_T).cpu().numpy(),
@@ -91,7 +91,7 @@ class AnswerModel(TaskModel):
 
 
 def window_cross_entropy(logits_T: Tensor, sequences: Sequences, places_B: Tensor) -> Tensor:
-    """Return the summed cross-entropy of one target token per window, softmax over the window."""
+    """Return the cross-entropy of one target token per window (softmax over the window), summed."""
     owners_T = sequences.sequence_ids
     highest_B = logits_T.new_full((len(sequences),), -torch.inf)
     highest_B = highest_B.scatter_reduce(0, owners_T, logits_T.detach(), "amax")

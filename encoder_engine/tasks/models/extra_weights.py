@@ -1,4 +1,4 @@
-"""Saves and loads weights that have no name in transformers' layouts, in files of their own."""
+"""Saves and loads weights that transformers' layouts have no name for, in files of their own."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MODEL_FILES = ("config.json", "model.safetensors")
 def save_with_extra(
     model: HeadModel | Encoder, extra: Mapping[str, nn.Module], directory: str | os.PathLike[str]
 ) -> None:
-    """Write a model in transformers' layout; ``extra``: further modules by their files' names."""
+    """Write a model in transformers' layout; ``extra``: further modules, by file name."""
     from safetensors.torch import save
 
     model.save_pretrained(directory)

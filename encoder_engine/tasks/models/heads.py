@@ -1,4 +1,4 @@
-"""Adds a new head for a task to an encoder, with the task's label names."""
+"""Adds a new task head, with label names, to an encoder."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Model = TypeVar("Model", bound="HeadModel")
 
 
 def new_head_model(kind: type[Model], encoder: Encoder, labels: Sequence[str]) -> Model:
-    """Make a head model whose outputs have these names; adds a pooler if the head needs one.
+    """Make a head model with one output per label; adds a pooler if the head needs one.
 
     A pooler that the head does not read is frozen: no loss trains it, and DDP would wait for it.
 

@@ -31,7 +31,7 @@ def as_inputs(batch: TaskBatch) -> Inputs:
 
 
 def packed_batch(rows: TokenRows) -> PackedBatch:
-    """Return token rows as a batch on the CPU."""
+    """Return token rows as a packed batch on the CPU."""
     types = rows.type_ids
     return PackedBatch(
         input_ids=torch.from_numpy(np.ascontiguousarray(rows.ids)),

@@ -50,28 +50,28 @@ class ListModel(TaskModel):
 
     @classmethod
     def new(cls, encoder: Encoder, loss_name: str) -> Self:
-        """Make a model whose head is random."""
+        """Make a model with a random head."""
         return cls(new_head_model(_head(loss_name), encoder, ("score",)), loss_name)
 
     @classmethod
     def load(cls, saved: SavedModel, loss_name: str) -> Self:
-        """Load what :meth:`save_pretrained` wrote."""
+        """Load a model directory that :meth:`save_pretrained` wrote."""
         return cls(_head(loss_name).from_pretrained(*saved), loss_name)
 
     def counts(self, inputs: Inputs) -> dict[str, int]:
-        """Return the number of terms: texts for a binary loss, else lists."""
+        """Return the number of summands of the loss: texts for a binary loss, else lists."""
         of_texts = self._loss_name == "binary"
         return {self._loss_name: len(inputs.targets[LABELS if of_texts else SIZES])}
 
     def features(self, inputs: Inputs) -> Tensor | None:
-        """Compute the vector of each text that the pooler or the head reads, [N, D], if any."""
+        """Compute each text's vector that the head reads, [N, D]; None: it reads all tokens."""
         return sequence_features(self.model, inputs)
 
     def _scores(self, inputs: Inputs) -> Tensor:
         return sequence_logits(self.model, inputs).squeeze(1)
 
     def forward(self, inputs: Inputs) -> dict[str, LossSum]:
-        """Return the summed loss."""
+        """Return the loss, summed over texts or lists."""
         scores_N, sizes_B = self._scores(inputs), inputs.targets[SIZES]
         lists_N = torch.arange(len(sizes_B), device=sizes_B.device).repeat_interleave(sizes_B)
         labels_N = inputs.targets[LABELS].to(scores_N.dtype)

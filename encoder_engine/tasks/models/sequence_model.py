@@ -44,7 +44,7 @@ __all__ = [
 
 
 class SequenceModel(TaskModel):
-    """A head model of whole texts, and the loss of its logits."""
+    """A model with a head on whole texts, and the loss of its logits."""
 
     def __init__(self, model: SequenceClassification, loss_name: str, loss: Loss) -> None:
         super().__init__()
@@ -57,30 +57,30 @@ class SequenceModel(TaskModel):
     def new(
         cls, encoder: Encoder, labels: Sequence[str], problem_type: str, loss_name: str, loss: Loss
     ) -> Self:
-        """Make a model whose head is random."""
+        """Make a model with a random head."""
         model = new_head_model(SequenceClassification, encoder, labels)
         model.config["problem_type"] = problem_type
         return cls(model, loss_name, loss)
 
     @classmethod
     def load(cls, saved: SavedModel, loss_name: str, loss: Loss) -> Self:
-        """Load what :meth:`save_pretrained` wrote."""
+        """Load a model directory that :meth:`save_pretrained` wrote."""
         return cls(SequenceClassification.from_pretrained(*saved), loss_name, loss)
 
     def counts(self, inputs: Inputs) -> dict[str, int]:
-        """Return the number of rows."""
+        """Return the number of sequences."""
         return {self._loss_name: len(inputs.batch.sequences)}
 
     def features(self, inputs: Inputs) -> Tensor | None:
-        """Compute the vector of each sequence that the pooler or the head reads, [B, D], if any."""
+        """Compute each sequence's vector for the head, [B, D]; None: it reads all tokens."""
         return sequence_features(self.model, inputs)
 
     def paddings(self, inputs: Inputs) -> Mapping[str, Padding] | None:
-        """Return that the target is not lengthened for CUDA graphs; None for cached vectors."""
+        """Tell CUDA graphs not to pad the target; None if features are cached, for no graph."""
         return None if FEATURES in inputs.targets else {"target": Padding()}
 
     def forward(self, inputs: Inputs) -> dict[str, LossSum]:
-        """Return the summed loss of the rows."""
+        """Return the loss, summed over sequences."""
         target = inputs.targets["target"]
         # A CUDA graph of fixed sizes computes further sequences, which are not scored.
         logits = sequence_logits(self.model, inputs)[: len(target)]
@@ -96,7 +96,7 @@ class SequenceModel(TaskModel):
 def sequence_features(model: HeadModel, inputs: Inputs) -> Tensor | None:
     """Compute the vector of each sequence that the pooler or the head reads, [B, D].
 
-    None: the head reads all tokens.
+    None: the head reads all tokens, so there is no single vector.
     """
     if model.rows not in ONE_ROW:
         return None
@@ -105,7 +105,7 @@ def sequence_features(model: HeadModel, inputs: Inputs) -> Tensor | None:
 
 
 def sequence_logits(model: HeadModel, inputs: Inputs) -> Tensor:
-    """Compute a head's logits of each sequence [B, C], from cached vectors if there are any."""
+    """Compute the head's logits of each sequence [B, C], from cached features if there are any."""
     vectors_BD = inputs.targets.get(FEATURES)
     if vectors_BD is None:
         return full_precision(model(inputs.batch))
@@ -124,7 +124,7 @@ def full_precision(logits: Tensor) -> Tensor:
 def class_loss(
     logits_BC: Tensor, target: Tensor, *, weights: Sequence[float], label_smoothing: float
 ) -> Tensor:
-    """Return the cross-entropy summed over rows; ``weights``: one per class, empty: all 1."""
+    """Return the cross-entropy summed over rows; ``weights``: one per class; empty: all 1."""
     weight = torch.tensor(weights).to(logits_BC) if weights else None
     return F.cross_entropy(
         logits_BC, target, weight=weight, reduction="sum", label_smoothing=label_smoothing

@@ -23,8 +23,8 @@ class TaskModel(TrainingModel):
     """A model with a head, trained on a task.
 
     ``forward`` returns the summed losses of a micro-batch by name, in training and evaluation mode.
-    ``loaded_sha256``: a digest of the weights that training begins with, without the random ones.
-    ``encoder_sha256``: the same of the encoder alone, where adapters are trained on it.
+    ``loaded_sha256``: a digest of the weights loaded from the checkpoint, without the random ones.
+    ``encoder_sha256``: the digest of the encoder alone, if adapters are trained on it.
     """
 
     loaded_sha256: str = ""
@@ -32,13 +32,13 @@ class TaskModel(TrainingModel):
 
     @property
     def head_model(self) -> HeadModel | None:
-        """The encoder with a head of transformers' layout; None: transformers has no such head."""
+        """The encoder with a head in transformers' layout; None: transformers has none such."""
         found = self._modules.get("model")
         return found if isinstance(found, HeadModel) else None
 
     @property
     def own_modules(self) -> dict[str, nn.Module]:
-        """The modules with weights beside the encoder and ``head_model``, such as a CRF."""
+        """The modules with weights outside the encoder and ``head_model``, such as a CRF."""
         known = (self.encoder, self.head_model)
         return {
             name: part
@@ -47,7 +47,7 @@ class TaskModel(TrainingModel):
         }
 
     def train(self, mode: bool = True) -> Self:
-        """Set the mode; frozen layers below the first trained layer never have dropout."""
+        """Set the mode; frozen layers below the first trainable layer never apply dropout."""
         super().train(mode)
         if mode:
             for part in (self.encoder.embedding, *self.encoder.blocks):
@@ -59,15 +59,15 @@ class TaskModel(TrainingModel):
     def features(self, inputs: Inputs) -> Tensor | None:
         """Compute the hidden states [n, D] that the head reads, to cache those of a frozen encoder.
 
-        Passed back as the target ``features``, they replace the computation of the encoder. None:
-        the model cannot use cached rows.
+        Given back as the target ``features``, these replace the computation of the encoder. None:
+        the model cannot use cached features.
         """
         del inputs
         return None
 
     @abstractmethod
     def outputs(self, inputs: Inputs) -> dict[str, npt.NDArray[Any]]:
-        """Compute the input of ``decode`` for a batch, without gradients and losses."""
+        """Compute the arrays that the task's ``decode`` reads, without gradients or loss."""
 
     def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
         """Write encoder and head in transformers' layout."""

@@ -25,9 +25,9 @@ __all__ = ["Answer", "QuestionWindow", "best_null_threshold", "n_best", "null_sc
 class QuestionWindow(NamedTuple):
     """The logits of a window, and the range of its context tokens.
 
-    ``starts``, ``ends`` [n]: logits of all tokens.
-    ``first``, ``stop``: the context is tokens ``first`` to ``stop - 1``.
-    ``chars`` int64 [stop - first, 2]: their characters in the context.
+    ``starts``, ``ends`` [n]: logits of all tokens of the window.
+    ``first``, ``stop``: the context is tokens ``first`` to ``stop - 1``. ``chars`` int64 [stop -
+    first, 2]: each context token's first and last + 1 character in the context.
     """
 
     starts: Floats
@@ -38,7 +38,7 @@ class QuestionWindow(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """Characters ``start`` to ``stop - 1`` of a context, their text, and the sum of logits."""
+    """Characters ``start`` to ``stop - 1`` of a context, their text, and the span's score."""
 
     text: str
     start: int
@@ -77,19 +77,19 @@ def n_best(
 
 
 def null_score(windows: Sequence[QuestionWindow]) -> float:
-    """Return the lowest sum of the first token's logits over the windows."""
+    """Return the null score: the lowest sum of the first token's two logits over the windows."""
     return min(float(window.starts[0]) + float(window.ends[0]) for window in windows)
 
 
 def best_null_threshold(
     differences: Floats, answered: Floats, unanswered: Floats, default: float
 ) -> float:
-    """Return the null threshold with the highest mean score; of equals the lowest.
+    """Return the null threshold with the highest mean score; of equally good ones the lowest.
 
-    A question is answered if its difference is at most the threshold.
+    A question counts as answered if its difference is at most the threshold.
 
-    differences: null score - best span score of each question.
-    answered, unanswered: the score of each question in either case.
+    differences: null score minus best span score of each question.
+    answered, unanswered: the score of each question if it is answered, and if it is not.
     """
     if not len(differences):
         return default

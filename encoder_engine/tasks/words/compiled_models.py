@@ -30,7 +30,7 @@ __all__ = ["load_spans", "load_tagger"]
 def load_tagger(
     source: CompiledSource, labels: Sequence[str], legal: LegalTags | None
 ) -> CompiledModel:
-    """Load an encoder with a head for words; ``legal``: a CRF's legal tags, None: no CRF."""
+    """Load an encoder with a head for words; ``legal``: the legal tags of a CRF; None: no CRF."""
     engine, scores = source.load_head("token-classification", labels), {}
     if legal is not None:
         count = len(labels)

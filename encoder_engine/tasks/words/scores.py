@@ -35,7 +35,7 @@ TAG_SCORES = ("accuracy", "macro_f1")
 
 
 def scores_of_entities(gold: Rows, predicted: Rows) -> dict[str, float]:
-    """Return precision, recall and F1 of entities by both conventions, and word accuracy."""
+    """Return entity precision, recall and F1 by both countings, and word accuracy."""
     found = {}
     for convention in CONVENTIONS:
         whole = entity_scores(gold, predicted, convention)[""]
@@ -60,7 +60,7 @@ def row_f1(gold: Rows, predicted: Rows, *, entities: bool) -> npt.NDArray[np.flo
 
 
 def entity_details(gold: Rows, predicted: Rows) -> dict[str, Any]:
-    """Return the scores of each entity type, as conlleval counts."""
+    """Return the scores of each entity type, counted as conlleval does."""
     scores = entity_scores(gold, predicted)
     return {"entities": {kind: score._asdict() for kind, score in scores.items() if kind}}
 

@@ -37,7 +37,7 @@ __all__ = ["SpanModel"]
 
 
 class SpanModel(TaskModel):
-    """Logits of all spans; the loss is the summed cross-entropy of spans, divided by words.
+    """Computes logits of all spans; the loss is the spans' summed cross-entropy divided by words.
 
     The target is ``classes`` int64 [S], in the order of the head's spans; -1 for spans that another
     window scores.
@@ -53,7 +53,7 @@ class SpanModel(TaskModel):
 
     @classmethod
     def new(cls, encoder: Encoder, num_outputs: int, **settings: Any) -> Self:
-        """Make a model whose head is random; ``settings``: keywords of :class:`SpanHead`."""
+        """Make a model with a random head; ``settings``: keywords of :class:`SpanHead`."""
         return cls(encoder, SpanHead(encoder.spec.width, num_outputs, **settings))
 
     @classmethod
@@ -69,7 +69,7 @@ class SpanModel(TaskModel):
         return model
 
     def counts(self, inputs: Inputs) -> dict[str, int]:
-        """Return the number of words."""
+        """Return the number of words, by which the loss is divided."""
         assert inputs.rows is not None
         # Spans of one word come first, and each is scored in one window alone.
         singles = inputs.targets["classes"][: len(inputs.rows)]
@@ -101,9 +101,9 @@ class SpanModel(TaskModel):
 
     @torch.no_grad()
     def outputs(self, inputs: Inputs) -> dict[str, npt.NDArray[Any]]:
-        """Compute ``probabilities`` [S, C]."""
+        """Compute the class probabilities of spans, ``probabilities`` [S, C]."""
         return {"probabilities": self._logits(inputs).softmax(1).cpu().numpy()}
 
     def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
-        """Write the encoder in transformers' layout, and the head beside it."""
+        """Write the encoder in transformers' layout, and the head in a file beside it."""
         save_with_extra(self.encoder, {SPAN_HEAD_FILE: self.head}, directory)

@@ -35,7 +35,7 @@ NOT_HERE = -1
 
 
 class Span(NamedTuple):
-    """Words ``start`` to ``stop - 1``, of a type."""
+    """An entity: the words ``start`` to ``stop - 1`` of a sentence, and its type."""
 
     start: int
     stop: int
@@ -52,7 +52,7 @@ class PredictedSpan(NamedTuple):
 
 
 def crossing(one: Sequence[Any], two: Sequence[Any], *, nested: bool) -> bool:
-    """Return whether two spans exclude each other: they overlap, or with ``nested`` they cross."""
+    """Return whether two spans exclude each other: they overlap; if ``nested``, only partly."""
     if one[0] >= two[1] or two[0] >= one[1]:
         return False
     if not nested:
@@ -63,10 +63,10 @@ def crossing(one: Sequence[Any], two: Sequence[Any], *, nested: bool) -> bool:
 
 
 def select_spans(candidates: Iterable[PredictedSpan], *, nested: bool) -> tuple[PredictedSpan, ...]:
-    """Select spans greedily, highest score first; a span that a selected one excludes is left out.
+    """Select spans greedily, highest score first; leave out spans that a selected one excludes.
 
-    Of equal scores the earlier and shorter span comes first. The spans above any threshold are a
-    prefix of the result, because only a span of higher score can exclude a span.
+    Of equal scores the earlier and shorter span comes first. The selected spans above any threshold
+    are a prefix of the result, because only a span of higher score can exclude another.
     """
     taken: list[PredictedSpan] = []
     for span in sorted(candidates, key=lambda found: (-found.score, found.start, found.stop)):
@@ -76,10 +76,10 @@ def select_spans(candidates: Iterable[PredictedSpan], *, nested: bool) -> tuple[
 
 
 def places_in_item(starts: Integers, widths: Integers, num_words: Integers) -> Integers:
-    """Return the index of each span in the span list of its own item.
+    """Return the index of each span in the list of all spans of its item.
 
-    starts: the first word of each span, counted from the item's first word. num_words: the number
-    of words of each span's item.
+    starts: the index of each span's first word in its item. widths: its number of words.
+    num_words: the number of words of its item.
     """
     shorter = widths - 1
     return shorter * num_words - shorter * (shorter - 1) // 2 + starts
@@ -88,9 +88,10 @@ def places_in_item(starts: Integers, widths: Integers, num_words: Integers) -> I
 def window_of_spans(
     words: Sequence[Integers], before: Sequence[Integers], after: Sequence[Integers], max_width: int
 ) -> list[npt.NDArray[np.bool_]]:
-    """Mark the spans that belong to each window of a sentence, in the order of its span list.
+    """Mark the spans that belong to each window of a sentence, in the order of the window's spans.
 
-    A span belongs to its window of maximum context (see :mod:`windows`), the first of equals.
+    A span belongs to the window where the smaller of its contexts, before and after, is greatest;
+    of equals the first (see :mod:`windows`).
     words, before, after: the fields of each window's :class:`WordWindow`.
     """
     best: dict[tuple[int, int], tuple[int, int]] = {}
@@ -112,7 +113,7 @@ def window_of_spans(
 def best_threshold(
     gold: Sequence[frozenset[Span]], ranked: Sequence[Sequence[PredictedSpan]], default: float
 ) -> float:
-    """Return the threshold of the highest micro F1; the highest of equals.
+    """Return the threshold with the highest micro F1; of equally good ones the highest.
 
     ranked: spans as :func:`select_spans` returns them. The threshold lies half-way between two
     scores.

@@ -38,7 +38,7 @@ __all__ = ["TaggingModel"]
 
 
 class TaggingModel(TaskModel):
-    """Logits of the tokens that the head reads; the loss is their cross-entropy, or a CRF's loss.
+    """Computes logits of the tokens that the head reads; the loss is cross-entropy, or a CRF's.
 
     The targets are ``tags`` int64 [M], and for a CRF ``runs`` int32 [R + 1]: offsets of runs of
     words, and ``begins`` and ``ends`` bool [R]: whether a run holds the first, and the last, word
@@ -68,7 +68,7 @@ class TaggingModel(TaskModel):
     def new(
         cls, encoder: Encoder, labels: Sequence[str], legal: LegalTags | None, **options: Any
     ) -> Any:
-        """Make a model whose head is random; ``legal``: a CRF's legal tags, None: no CRF."""
+        """Make a model with a random head; ``legal``: a CRF's legal tags; None: no CRF."""
         crf = None if legal is None else CRF(len(labels), legal)
         return cls(new_head_model(TokenClassification, encoder, labels), crf, **options)
 
@@ -76,7 +76,7 @@ class TaggingModel(TaskModel):
     def load(
         cls, saved: SavedModel, labels: Sequence[str], legal: LegalTags | None, **options: Any
     ) -> Any:
-        """Load what :meth:`save_pretrained` wrote; ``legal``: see :meth:`new`."""
+        """Load a model directory that :meth:`save_pretrained` wrote; ``legal``: see :meth:`new`."""
         crf = None if legal is None else CRF(len(labels), legal)
         model = TokenClassification.from_pretrained(*saved)
         # Before the weights are read: the model gives the CRF its dtype.
@@ -137,6 +137,6 @@ class TaggingModel(TaskModel):
         return found
 
     def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
-        """Write encoder and head in transformers' layout, and the CRF beside them."""
+        """Write encoder and head in transformers' layout, and the CRF in a file beside them."""
         extra = {} if self.crf is None else {CRF_FILE: self.crf}
         save_with_extra(self.model, extra, directory)

@@ -55,7 +55,7 @@ def mend_bio(record: Record, tags: list[str], *, strict: bool) -> tuple[list[str
 
 
 def warn_of_mended(counts: Sequence[int]) -> None:
-    """Warn of tags that :func:`mend_bio` changed, given the number in each row."""
+    """Warn of tags that :func:`mend_bio` repaired; ``counts``: their number in each row."""
     total = sum(counts)
     if total:
         rows = sum(count > 0 for count in counts)
@@ -69,7 +69,7 @@ def warn_of_mended(counts: Sequence[int]) -> None:
 
 
 def check_types(types: Sequence[str]) -> None:
-    """Raise :class:`InputError` where there is no type to learn."""
+    """Raise :class:`InputError` if there is no entity type."""
     if not types:
         raise InputError(
             "the training rows have no entity: every tag is O; check the column of tags"

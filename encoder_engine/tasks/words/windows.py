@@ -2,10 +2,11 @@
 
 How it works: each word is tokenized alone, without a limit; with the space before it, if a space
 changes its tokens. A sentence of up to ``max_length`` tokens is one item.
-A longer one is cut between words into windows that overlap, and each word belongs to one window,
-that of its maximum context: there the smaller of the numbers of tokens before and after the word is
-greatest, as in BERT's SQuAD code. A word without a token (a control character alone) belongs to no
-window.
+
+A longer sentence is cut between words into overlapping windows. Each word belongs to the window of
+its maximum context, as in BERT's SQuAD code: the window where the smaller of the numbers of tokens
+before and after the word is greatest. A word without a token (a control character alone) belongs to
+no window.
 """
 
 from __future__ import annotations
@@ -47,8 +48,8 @@ Subwords = Literal["first", "all"]
 class WordWindow(NamedTuple):
     """A window of a long sentence: its tokens ``start`` to ``stop - 1``, and its words.
 
-    ``words`` int64 [n]: the words that have a token in it, ascending.
-    ``before``, ``after`` int64 [n]: tokens of the window before and after each word.
+    ``words`` int64 [n]: the indices of words with a token in the window, ascending.
+    ``before``, ``after`` int64 [n]: the number of the window's tokens before and after each word.
     """
 
     start: int
@@ -60,7 +61,7 @@ class WordWindow(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Texts:
-    """The tokens of all sentences, and the word of each; -1 for special tokens."""
+    """The tokens of all sentences, and the index of each token's word; -1 for special tokens."""
 
     ids: npt.NDArray[np.int32]
     types: npt.NDArray[np.int32] | None
@@ -80,17 +81,17 @@ def encode_words(
     partition: bool = True,
     spaced: bool = True,
 ) -> Items:
-    """Tokenize sentences of words.
+    """Tokenize sentences of words into items.
 
-    subwords: the tokens of a word that are read: the first, or all.
+    subwords: the tokens of a word that the model reads: the first, or all.
     partition: each word is in one window; False: in every window that holds its tokens.
-    spaced: the model reads the words with a space between them, as in a text; False: without one,
-        also where a space would change a word's tokens.
+    spaced: tokenize words with a space between them, as in a text; False: without a space, even
+        where it would change a word's tokens.
 
     The items have three columns: ``places`` (:class:`Ragged`: the tokens that are read, as indices
-    into the item), ``words`` (:class:`Ragged`: the word of each), and ``num_words`` of the
-    sentence. Warns of words without a token. ``num_truncated`` counts sentences with words that are
-    cut, or left out by ``windows.truncate``.
+    into the item), ``words`` (:class:`Ragged`: the index of each token's word), and ``num_words``
+    of the sentence. Warns of words without a token. ``num_truncated`` counts sentences that lose
+    words, or parts of words, to ``max_length``.
     """
     if spaced and marks_spaces(tokenizer):
         sentences = [_with_spaces(words) for words in sentences]
@@ -115,11 +116,11 @@ def encode_words(
 
 
 def marks_spaces(tokenizer: Tokenizer) -> bool:
-    """Return whether a space before a word changes its tokens.
+    """Return whether a space before a word changes the word's tokens.
 
-    That is so for the byte-level BPE of RoBERTa, ModernBERT and GPT-2, where a space is a part of
-    the next word's first token, unless ``add_prefix_space`` puts it there: without spaces, the
-    words of a sentence would be read as one long word.
+    True for the byte-level BPE of RoBERTa, ModernBERT and GPT-2, where a space is a part of the
+    next word's first token, unless ``add_prefix_space`` adds the space: without spaces, the words
+    of a sentence would be read as one long word.
     """
     text = tokenizer.encode("a a", add_special_tokens=False).tolist()
     alone, spaced = (
@@ -171,7 +172,7 @@ def _texts(encoding: Encoding) -> _Texts:
 
 
 def _first_tokens(texts: _Texts) -> Booleans:
-    """Mark the first token of each word, bool [T]."""
+    """Mark the first token of each word, bool [T]; T tokens of all sentences."""
     words = texts.words
     changed = np.r_[True, words[1:] != words[:-1]] if len(words) else np.zeros(0, np.bool_)
     changed[texts.offsets[:-1][np.diff(texts.offsets) > 0]] = True
@@ -193,7 +194,7 @@ def _warn_of_silent(texts: _Texts, firsts: Booleans, num_words: Integers) -> Non
 
 
 def _whole(texts: _Texts, read: Booleans, num_words: Integers) -> Items:
-    """Return each sentence as one item."""
+    """Return each sentence as one item, when none is too long."""
     owners = np.repeat(np.arange(len(num_words)), np.diff(texts.offsets))
     return _items(
         texts, np.arange(len(texts.ids)), np.arange(len(num_words)), owners, read, num_words, 0
@@ -203,7 +204,7 @@ def _whole(texts: _Texts, read: Booleans, num_words: Integers) -> Items:
 def _cut(
     texts: _Texts, read: Booleans, num_words: Integers, windows: Windows, *, partition: bool
 ) -> Items:
-    """Return the windows of long sentences, and one item for each other sentence."""
+    """Return long sentences as several windows, and every other sentence as one item."""
     room = windows.max_length - texts.before - texts.after
     index: list[Integers] = []
     kept: list[Booleans] = []
@@ -249,10 +250,11 @@ def _cut(
 
 
 def window_contexts(words: Integers, room: int, overlap: int) -> list[WordWindow]:
-    """Cut a text of tokens, whose words are given, into windows of whole words.
+    """Cut a sentence of tokens into windows of whole words.
 
-    words: int64 [n], ascending. A window has up to ``room`` tokens, and shares up to ``overlap``
-    with the next. A word of more tokens is cut after ``room``.
+    words: the index of each token's word, int64 [n], ascending. A window has up to ``room`` tokens,
+    and shares up to ``overlap`` tokens with the next. A word of more tokens is truncated to
+    ``room``.
     """
     starts = np.flatnonzero(np.r_[True, words[1:] != words[:-1]])
     stops = np.append(starts[1:], len(words))
@@ -281,7 +283,7 @@ def window_contexts(words: Integers, room: int, overlap: int) -> list[WordWindow
 
 
 def _owners(windows: list[WordWindow], num_words: int) -> Integers:
-    """Return each word's window of maximum context; of equals the first."""
+    """Return the index of each word's window of maximum context; of equals the first."""
     best = np.full(num_words, -1, np.int64)
     owners = np.full(num_words, -1, np.int64)
     for number, window in enumerate(windows):
@@ -301,7 +303,7 @@ def _items(
     num_words: Integers,
     num_truncated: int,
 ) -> Items:
-    """Make items of tokens ``index`` [t], which belong to items ``owners`` [t], ascending."""
+    """Make items of the tokens ``index`` [t]; ``owners`` [t]: the item of each token, ascending."""
     ends = np.zeros(len(examples) + 1, np.int64)
     np.cumsum(np.bincount(owners, minlength=len(examples)), out=ends[1:])
     rows = np.flatnonzero(kept)
@@ -330,7 +332,7 @@ def decode_words(
     num_words: npt.NDArray[np.int64],
     pooling: Literal["first", "mean", "max"],
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
-    """Return the logits of all words, float64 [W, K], and which words have no token, bool [W].
+    """Return the logits of all words, float64 [W, K], and whether each has no token, bool [W].
 
     logits: [M, K] of the tokens in the column ``places`` of ``items``. num_words: the number of
     words of each example, int64 [N].

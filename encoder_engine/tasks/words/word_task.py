@@ -1,4 +1,4 @@
-"""The base of tasks on sentences of words: their settings, and the reading of files."""
+"""The base of tasks on sentences of words: common settings, and the reading of files."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class WordTask(Task[Example, Prediction], Generic[Example, Prediction]):
     spaced: bool = False
 
     def records(self, path: str | os.PathLike[str]) -> Iterator[Record] | None:
-        """Read CoNLL and CoNLL-U files."""
+        """Read the sentences of a CoNLL or CoNLL-U file; None for tables."""
         suffix, kind = plain_suffix(path), self.format
         if kind == "auto" and suffix == ".conllu":
             kind = "conllu"

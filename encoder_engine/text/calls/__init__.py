@@ -1,1 +1,1 @@
-"""Calls a tokenizer as the fast tokenizers of transformers are called."""
+"""Makes tokenizers callable with the arguments of transformers' fast tokenizers."""

@@ -1,4 +1,4 @@
-"""The result of a call where transformers is not loaded, with the members of its BatchEncoding."""
+"""A dict of a tokenizer call's fields, with the members of transformers' BatchEncoding."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class TokenSpan(NamedTuple):
 
 
 def _of_row(name: str, what: str, span: type[CharSpan | TokenSpan] | None = None) -> Any:
-    """Make a method that looks up a token, word or character of one row."""
+    """Make a method that calls a :class:`RowEncoding` method of one row of the batch."""
     unit = name.partition("_to_")[0]
     names = (f"batch_or_{unit}_index", f"{unit}_index", "sequence_index")
 
@@ -52,7 +52,7 @@ def _of_row(name: str, what: str, span: type[CharSpan | TokenSpan] | None = None
 
 
 class BatchEncoding(UserDict[str, Any]):
-    """The fields of a call's result by name, and its rows by number."""
+    """The fields of a tokenizer call's result by name, such as ``input_ids``; its rows by index."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class BatchEncoding(UserDict[str, Any]):
         self.encodings, self.n_sequences = encoding, n_sequences
 
     def __getitem__(self, item: Any) -> Any:
-        """Return a field by its name, or a row, or rows."""
+        """Return a field by its name, one row by its index, or several rows by a slice."""
         if isinstance(item, str):
             return self.data[item]
         if self.encodings is None:
@@ -73,14 +73,14 @@ class BatchEncoding(UserDict[str, Any]):
         return self.encodings[item]
 
     def __getattr__(self, name: str) -> Any:
-        """Return a field."""
+        """Return a field as an attribute."""
         if name != "data" and name in self.data:
             return self.data[name]
         raise AttributeError(f"this BatchEncoding has no field {name!r}")
 
     @property
     def is_fast(self) -> bool:
-        """True where the rows can be read one by one."""
+        """True if rows can be read one by one, as with transformers' fast tokenizers."""
         return self.encodings is not None
 
     def tokens(self, batch_index: int = 0) -> list[str]:
@@ -88,7 +88,7 @@ class BatchEncoding(UserDict[str, Any]):
         return list(self[batch_index].tokens)
 
     def sequence_ids(self, batch_index: int = 0) -> list[int | None]:
-        """Return the text of each of a row's tokens: 0, 1, or ``None``."""
+        """Return, for each token of a row, 0 or 1 for its text, or ``None`` for special tokens."""
         return list(self[batch_index].sequence_ids)
 
     def word_ids(self, batch_index: int = 0) -> list[int | None]:
@@ -112,6 +112,6 @@ class BatchEncoding(UserDict[str, Any]):
 
 
 def batch_class() -> Any:
-    """Return transformers' BatchEncoding where transformers is loaded, or this package's."""
+    """Return transformers' BatchEncoding if transformers is imported, else this package's."""
     loaded = sys.modules.get("transformers.tokenization_utils_base")
     return BatchEncoding if loaded is None else loaded.BatchEncoding

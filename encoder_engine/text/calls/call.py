@@ -1,4 +1,4 @@
-"""Encodes the texts of a call: splits them into rows, encodes once, lays out the result."""
+"""Tokenizes the texts of a call: collects them into a batch, encodes it, lays out the result."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def call(
     """Encode a text, a batch, a pair or a batch of pairs.
 
     ``make``: the class of the result, which takes fields, rows and ``n_sequences``.
-    ``tokens_of``: returns a row's tokens, given its number and its ids.
+    ``tokens_of``: a function from a row's index and its ids to its tokens.
     Raises what :meth:`Tokenizer.encode_batch` raises.
     """
     texts, pairs, is_batch = split_texts(text, text_pair, words=options.words)
@@ -60,7 +60,7 @@ def call(
 
 
 def split_texts(text: Any, pair: Any, *, words: bool) -> tuple[Any, Any, bool]:
-    """Return first texts, second texts or ``None``, and whether it is a batch.
+    """Return the first texts, the second texts or ``None``, and whether the input is a batch.
 
     Raises :class:`InputError` where some rows of a batch are pairs and others are not.
     """

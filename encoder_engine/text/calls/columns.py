@@ -1,4 +1,4 @@
-"""Lays the rows of an encoding out as the fields of a call's result."""
+"""Makes the fields of a tokenizer call's result from an encoding: lists or padded arrays."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ ATTRIBUTES = {"token_type_ids": "type_ids"}
 
 
 class Columns:
-    """The fields of an encoding, padded as the options say.
+    """The fields of an encoding, padded as the call's options say.
 
-    Arrays come from the extension's buffers, lists from its table of ints: no loop in Python runs
-    over tokens.
+    Arrays are views of the extension's buffers, and lists are made in C++: no Python loop runs over
+    tokens.
     """
 
     def __init__(self, encoding: Encoding, options: CallOptions) -> None:
@@ -49,7 +49,7 @@ class Columns:
 
     @property
     def sizes(self) -> list[int]:
-        """The tokens of each row, padding included."""
+        """The number of tokens of each row, padding included."""
         return [*map(len, self.id_lists)]
 
     def as_fields(self) -> dict[str, Any]:
@@ -71,7 +71,7 @@ class Columns:
         return fields
 
     def lists(self, name: str) -> list[Any]:
-        """Return a field as a list for each row."""
+        """Return a field as one list per row."""
         encoding, options = self._encoding, self._options
         if name == "input_ids":
             return self.id_lists
@@ -124,7 +124,7 @@ class Columns:
         return fields
 
     def _ragged(self, name: str) -> Any:
-        """Return an array of arrays, as transformers does for NumPy alone."""
+        """Return an object array with one array per row, as transformers does for NumPy."""
         rows = self.lists(name)
         if name == "length":
             return np.asarray(rows, np.int64)
@@ -137,7 +137,7 @@ class Columns:
 
 
 def padded_width(longest: int, options: CallOptions) -> int:
-    """Return the number of columns that padding asks for, 0 without padding."""
+    """Return the width to pad rows to; 0 without padding."""
     if options.padding == "do_not_pad":
         return 0
     width = longest if options.padding == "longest" else options.max_length or 0
@@ -146,7 +146,7 @@ def padded_width(longest: int, options: CallOptions) -> int:
 
 
 def ragged_error(lengths: IntArray) -> InputError:
-    """Return the error for rows of different lengths, which no tensor holds."""
+    """Return the error for rows of different lengths, which cannot be one tensor."""
     return InputError(
         f"the rows have from {lengths.min()} to {lengths.max()} tokens, which no tensor holds; "
         "pass padding=True, or truncation=True with a max_length, or return_tensors=None"

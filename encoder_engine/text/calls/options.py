@@ -1,4 +1,4 @@
-"""The settings of a call, resolved by the rules of transformers."""
+"""The options of a tokenizer call, with defaults and conflicts resolved as in transformers."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class CallOptions:
 
     @property
     def fills(self) -> dict[str, int]:
-        """The value that pads each field of integers."""
+        """The padding value of each integer field, by the field's name."""
         return {
             "input_ids": self.pad_id,
             "token_type_ids": self.pad_type_id,
@@ -71,23 +71,23 @@ class CallOptions:
 
     @property
     def truncates(self) -> bool:
-        """True where ``max_length`` cuts texts."""
+        """True if texts longer than ``max_length`` are truncated."""
         return self.truncation != "do_not_truncate"
 
     @property
     def ignores_max_length(self) -> bool:
-        """True where ``max_length`` was given and neither cuts nor pads."""
+        """True if ``max_length`` was given, but neither truncates nor pads."""
         return self.padding == "longest" and self.max_length is not None and not self.truncates
 
 
 class RememberedOptions:
-    """The checked options of settings that were used before: checking takes 15 us a call."""
+    """A cache of checked :class:`CallOptions` by arguments: checking takes 15 us a call."""
 
     def __init__(self) -> None:
         self._options: dict[object, CallOptions] = {}
 
     def get(self, key: tuple[Any, ...]) -> CallOptions | None:
-        """Return the options of settings, or ``None``."""
+        """Return the cached options of these arguments, or ``None``."""
         try:
             return self._options.get(_typed(key))
         except TypeError:
@@ -101,14 +101,14 @@ class RememberedOptions:
 
 
 def _typed(key: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Add types to a key: True and 1, or 8 and 8.0, are equal but not both accepted."""
+    """Add the types to a cache key: True equals 1, and 8 equals 8.0, but not both are accepted."""
     return (key, *map(type, key))
 
 
 def choose_columns(
     *, types: bool, mask: bool, special: bool = False, offsets: bool = False, length: bool = False
 ) -> tuple[str, ...]:
-    """Name the fields of a result, in the order of transformers."""
+    """Return the names of a result's fields, in the order of transformers."""
     asked = {
         "input_ids": True,
         "token_type_ids": types,
@@ -137,10 +137,10 @@ def choose_strategies(
     multiple_of: int | None = None,
     verbose: bool = True,
 ) -> tuple[str, str, int | None]:
-    """Return padding, truncation and ``max_length`` as transformers understands them.
+    """Return padding strategy, truncation strategy and ``max_length`` by transformers' rules.
 
     ``limit``: the tokenizer's ``model_max_length``, the default of ``max_length``. Without it,
-    ``"max_length"`` does not pad, and nothing is cut.
+    padding to ``"max_length"`` does not pad, and nothing is truncated.
     """
     if max_length is not None:
         max_length = check_integer(max_length, "max_length", least=0)

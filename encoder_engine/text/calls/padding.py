@@ -1,4 +1,4 @@
-"""Pads rows that were encoded before, as collators of batches ask for."""
+"""Pads rows that are already tokenized, for collators of batches."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ __all__ = ["pad_features"]
 def pad_features(features: Any, options: CallOptions) -> dict[str, Any]:
     """Pad the ids, types and masks of rows; other fields stay as they are.
 
-    ``features``: a list of mappings, one a row; or a mapping of lists, of a batch or of one row.
+    ``features``: a list with one mapping per row; or one mapping of lists, for a batch or one row.
     If ``options.columns`` has ``attention_mask``, a missing mask is made. Without
-    ``options.tensors`` the result has the type of the rows.
+    ``options.tensors`` the result has the type of the input rows: lists or arrays.
     Raises :class:`InputError` for anything else, and for rows that no tensor holds.
     """
     fields = _by_name(features)
@@ -95,7 +95,7 @@ def _as_lists(values: Any) -> Any:
 def _lay_out(
     name: str, rows: Any, lengths: IntArray, width: int, options: CallOptions, tensors: str | None
 ) -> Any:
-    """Return a field of the result: a list, an array or a tensor."""
+    """Return a field of all rows as lists, an array or a tensor."""
     if len(rows) != len(lengths):
         raise ValueError(f"it has {len(rows)} rows, but input_ids has {len(lengths)}")
     found = rows

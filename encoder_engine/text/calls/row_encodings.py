@@ -1,4 +1,4 @@
-"""The rows of a call's result one by one, with the members of tokenizers.Encoding."""
+"""Single rows of a tokenizer call's result, with the members of tokenizers.Encoding."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ FIELDS = {
 
 
 class RowEncoding:
-    """One row, padding included.
+    """One tokenized row, padding included.
 
-    ``word_ids`` and ``sequence_ids`` are ``None`` for tokens of the template and for padding, whose
-    ``offsets`` are ``(0, 0)``.
+    ``word_ids`` and ``sequence_ids`` are ``None``, and ``offsets`` are ``(0, 0)``, for special
+    tokens of the template and for padding.
     """
 
     ids: list[int]
@@ -59,41 +59,41 @@ class RowEncoding:
         return self._read_tokens()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the fields and the tokens, without the function that reads tokens."""
+        """Return the state to pickle: fields and tokens, without the function that reads tokens."""
         return {name: value for name, value in vars(self).items() if name != "_read_tokens"} | {
             "tokens": self.tokens
         }
 
     def __len__(self) -> int:
-        """Count the tokens."""
+        """Return the number of tokens."""
         return len(self.ids)
 
     def _is_in(self, place: int, sequence_index: int) -> bool:
-        """Return whether a token is of a text; a text that is missing has all, as in tokenizers."""
+        """Return whether a token belongs to a text; for a missing second text, always True."""
         return sequence_index >= self.n_sequences or self.sequence_ids[place] == sequence_index
 
     def char_to_token(self, char_pos: int, sequence_index: int = 0) -> int | None:
-        """Return the first token over a character of a text."""
+        """Return the index of the first token that contains a character of a text."""
         for place, (start, stop) in enumerate(self.offsets):
             if start <= char_pos < stop and self._is_in(place, sequence_index):
                 return place
         return None
 
     def char_to_word(self, char_pos: int, sequence_index: int = 0) -> int | None:
-        """Return the word over a character of a text."""
+        """Return the index of the word that contains a character of a text."""
         place = self.char_to_token(char_pos, sequence_index)
         return None if place is None else self.word_ids[place]
 
     def token_to_sequence(self, token_index: int) -> int | None:
-        """Return the text of a token."""
+        """Return 0 or 1 for the text that a token belongs to."""
         return self.sequence_ids[token_index] if token_index < len(self) else None
 
     def token_to_word(self, token_index: int) -> int | None:
-        """Return the word of a token."""
+        """Return the index of a token's word."""
         return self.word_ids[token_index] if token_index < len(self) else None
 
     def token_to_chars(self, token_index: int) -> Span | None:
-        """Return the characters of a token."""
+        """Return the character range of a token."""
         if self.token_to_sequence(token_index) is None:
             return None
         return self.offsets[token_index]
@@ -108,7 +108,7 @@ class RowEncoding:
         return (places[0], places[-1] + 1) if places else None
 
     def word_to_chars(self, word_index: int, sequence_index: int = 0) -> Span | None:
-        """Return the characters of a word."""
+        """Return the character range of a word."""
         found = self.word_to_tokens(word_index, sequence_index)
         if found is None:
             return None
@@ -116,7 +116,7 @@ class RowEncoding:
 
 
 class RowEncodings(Sequence[RowEncoding]):
-    """The rows of a batch, which is encoded again, with offsets, when a row is first read.
+    """The rows of a batch; the batch is encoded again, with offsets, when a row is first read.
 
     Pickles as a list of the rows.
     """

@@ -1,4 +1,4 @@
-"""The members that code for transformers' fast tokenizers calls on a tokenizer."""
+"""The methods that make :class:`Tokenizer` a drop-in for transformers' fast tokenizers."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class CallableTokenizer(ABC):
 
     @abstractmethod
     def save(self, directory: str | PathLike[str]) -> None:
-        """Write the tokenizer's files."""
+        """Write the tokenizer's files into a directory."""
 
     def __call__(
         self,
@@ -192,7 +192,7 @@ class CallableTokenizer(ABC):
         verbose: bool,
         **settings: Any,
     ) -> CallOptions:
-        """Check the settings of padding and truncation, and return them with the others."""
+        """Check the padding and truncation arguments, and return all options of the call."""
         if multiple_of is not None:
             multiple_of = check_integer(multiple_of, "pad_to_multiple_of", least=0) or None
         pad, cut, length = choose_strategies(
@@ -256,7 +256,7 @@ class CallableTokenizer(ABC):
     def tokenize(
         self, text: Any, pair: Any = None, add_special_tokens: bool = False, **settings: Any
     ) -> list[str]:
-        """Return the tokens of a text or pair; ``settings`` are those of a call."""
+        """Return the tokens of a text or pair as strings; ``settings``: keywords of a call."""
         found = self(text, pair, add_special_tokens=add_special_tokens, **settings)
         tokens: list[str] = found.tokens()
         return tokens
@@ -268,7 +268,7 @@ class CallableTokenizer(ABC):
         return [self.decode(ids, skip_special_tokens) for ids in sequences]
 
     def convert_tokens_to_ids(self, tokens: str | Sequence[str]) -> Any:
-        """Return the id of a token, or a list of ids; others have the unknown token's id."""
+        """Return a token's id, or a list of ids; unknown tokens get the unknown token's id."""
         if not isinstance(tokens, str):
             return [self.convert_tokens_to_ids(token) for token in tokens]
         found = self.token_to_id(tokens)
@@ -293,7 +293,7 @@ class CallableTokenizer(ABC):
         return [int(int(number) in special) for number in token_ids]
 
     def num_special_tokens_to_add(self, pair: bool = False) -> int:
-        """Count the special tokens that the template adds to a row."""
+        """Return the number of special tokens that the template adds to a row."""
         template = self.spec.pair if pair else self.spec.single
         return sum(len(piece.ids) for piece in template)
 
@@ -303,7 +303,7 @@ class CallableTokenizer(ABC):
         return dict(self.spec.model.vocab.items()) | added
 
     def __len__(self) -> int:
-        """Count the tokens, added tokens included."""
+        """Return the number of tokens, added tokens included."""
         vocab = self.spec.model.vocab
         return len(vocab) + sum(token.content not in vocab for token in self.spec.added_tokens)
 
@@ -330,12 +330,12 @@ class CallableTokenizer(ABC):
 
     @property
     def model_input_names(self) -> list[str]:
-        """The names of the fields that a call returns by default, which a model reads."""
+        """The names of the fields that a call returns by default, such as ``input_ids``."""
         return list(self.spec.input_names)
 
     @property
     def model_max_length(self) -> int | None:
-        """The most tokens of a row, as the tokenizer's files state."""
+        """The most tokens of a row that the tokenizer's files state; None if they state none."""
         return self.spec.model_max_length
 
     @property
@@ -345,12 +345,12 @@ class CallableTokenizer(ABC):
 
     @property
     def truncation_side(self) -> Side:
-        """The side that is cut by default."""
+        """The side that is truncated by default."""
         return self.spec.truncation_side
 
     @property
     def pad_token_type_id(self) -> int:
-        """The segment of padding."""
+        """The token type id of padding."""
         return 0 if self.spec.padding is None else self.spec.padding.pad_type_id
 
     @property
@@ -365,12 +365,12 @@ class CallableTokenizer(ABC):
 
     @property
     def cls_token(self) -> str | None:
-        """The token at the start of a row."""
+        """The first token of a row, such as ``[CLS]``."""
         return self.spec.special.cls
 
     @property
     def sep_token(self) -> str | None:
-        """The token after a text."""
+        """The token after each text, such as ``[SEP]``."""
         return self.spec.special.sep
 
     @property

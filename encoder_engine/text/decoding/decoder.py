@@ -1,4 +1,4 @@
-"""Decodes ids to text, as the decoders of Hugging Face tokenizers do."""
+"""Decodes token ids to text, with the same results as Hugging Face tokenizers' decoders."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Decoder:
         self._joiner = build_joiner(spec.decoder)
 
     def token(self, token_id: int) -> str | None:
-        """Return the token of an id, or ``None``."""
+        """Return the token with an id, or ``None``."""
         if self._tokens is None:
             self._tokens = self._known_tokens()
         token = self._tokens.get(token_id)
@@ -67,7 +67,7 @@ class Decoder:
         return token
 
     def _known_tokens(self) -> dict[int, str]:
-        """Return all tokens by id, except those that a vocabulary in the extension looks up."""
+        """Return tokens by id, without those that the extension's vocabulary can look up."""
         vocab = self._spec.model.vocab
         native = isinstance(vocab, NativeVocabulary)
         tokens = {} if native else {number: token for token, number in vocab.items()}
@@ -108,7 +108,7 @@ class Decoder:
 
 
 def build_joiner(spec: DecoderSpec | None) -> TokenJoiner:
-    """Build the joiner of a specification; without a decoder, it joins tokens by spaces."""
+    """Build the joiner for a decoder; without one, tokens are joined by spaces."""
     if isinstance(spec, LibraryDecoderSpec):
         return LibraryJoiner(spec)
     if isinstance(spec, ByteLevelDecoderSpec):
@@ -129,10 +129,10 @@ class SpaceJoiner:
 
 
 class ByteLevelJoiner:
-    """Joins the bytes that letters stand for; a token with other characters gives its UTF-8."""
+    """Joins byte-level tokens: characters to bytes to UTF-8; other tokens are taken as text."""
 
     def join(self, tokens: Sequence[str]) -> str:
-        """Join the tokens of one text; what is not UTF-8 becomes U+FFFD."""
+        """Join the tokens of one text; bytes that are not valid UTF-8 become U+FFFD."""
         return b"".join(map(self._bytes, tokens)).decode("utf-8", errors="replace")
 
     @staticmethod
@@ -144,7 +144,7 @@ class ByteLevelJoiner:
 
 
 class WordPieceJoiner:
-    """Joins tokens with a space before each one that begins a word."""
+    """Joins WordPiece tokens, with a space before each token that begins a word."""
 
     def __init__(self, spec: WordPieceDecoderSpec) -> None:
         self._spec = spec
@@ -159,7 +159,7 @@ class WordPieceJoiner:
         return first + "".join([inner.get(token) or self._piece(token) for token in tokens[1:]])
 
     def _piece(self, token: str) -> str:
-        """Return the text of a token that follows another."""
+        """Return the text that a token adds after another token."""
         prefix = self._spec.prefix
         piece = token.removeprefix(prefix) if token.startswith(prefix) else " " + token
         if self._spec.cleanup:

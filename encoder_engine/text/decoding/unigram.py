@@ -29,7 +29,7 @@ BYTE_TOKEN = re.compile(r"<0x[0-9A-Fa-f]{2}>")
 
 
 class StepJoiner:
-    """Applies the decoders of a tokenizer.json one after the other."""
+    """Applies the decoder steps of a tokenizer.json one after the other."""
 
     def __init__(self, spec: DecoderSteps) -> None:
         self._steps = spec.steps
@@ -43,7 +43,7 @@ class StepJoiner:
 
 
 def apply_decoder(tokens: list[str], step: DecoderStep) -> list[str]:
-    """Apply one decoder."""
+    """Apply one decoder step to a list of tokens."""
     if isinstance(step, MetaspaceSpec):
         mark = step.replacement
         first = " " if step.prepend_scheme == "never" else ""
@@ -59,7 +59,7 @@ def apply_decoder(tokens: list[str], step: DecoderStep) -> list[str]:
 
 
 def join_bytes(tokens: list[str]) -> list[str]:
-    """Decode runs of byte tokens as UTF-8; a run that is not UTF-8 gives one U+FFFD a byte."""
+    """Decode runs of byte tokens as UTF-8; each byte of an invalid run becomes U+FFFD."""
     out: list[str] = []
     pending = bytearray()
 
@@ -82,7 +82,7 @@ def join_bytes(tokens: list[str]) -> list[str]:
 
 
 def strip_token(token: str, step: StripTokensStep) -> str:
-    """Take a character off the ends of a token."""
+    """Strip a character off the ends of a token."""
     start = 0
     while start < min(step.start, len(token)) and token[start] == step.content:
         start += 1
@@ -117,7 +117,7 @@ class SentencePieceJoiner:
         return "".join(out) + decode_bytes(pending)
 
     def _surface(self, piece: str, kind: str, opening: bool) -> tuple[str, bool]:
-        """Return the text of a piece, and True where the next piece may still open the text."""
+        """Return a piece's text, and whether the next piece can still be the first of the text."""
         model = self._model
         if kind == "control":
             return "", opening

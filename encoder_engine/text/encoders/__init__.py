@@ -1,1 +1,1 @@
-"""Encoders of a tokenizer: the C++ extension's, and Hugging Face tokenizers."""
+"""The encoders behind a tokenizer: the C++ extension's, and Hugging Face tokenizers."""

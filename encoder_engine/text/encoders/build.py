@@ -32,7 +32,7 @@ PATTERNS = {name: number for number, name in enumerate(get_args(WordPattern))}
 
 
 def build_encoder(spec: TokenizerSpec) -> BatchEncoder:
-    """Build the encoder of a specification."""
+    """Build the encoder of a tokenizer's specification."""
     if isinstance(spec.model, LibrarySpec):
         return LibraryEncoder(spec, spec.model)
     parts = EncoderParts(_added(spec), _template(spec.single), _template(spec.pair), _trim(spec))

@@ -46,7 +46,10 @@ SPACES = frozenset("\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000\u012
 
 
 class LibraryEncoder:
-    """Encodes with Hugging Face tokenizers, by ``_native.BatchEncoder``'s methods; thread-safe."""
+    """Encodes with Hugging Face tokenizers; has the methods of ``_native.BatchEncoder``.
+
+    Thread-safe.
+    """
 
     def __init__(self, spec: TokenizerSpec, model: LibrarySpec) -> None:
         self._spec = spec
@@ -93,9 +96,9 @@ class LibraryEncoder:
     def _tokens(
         self, texts: Sequence[Any], what: str, *, with_spans: bool, words: bool, alone: bool
     ) -> Iterator[Tokens]:
-        """Tokenize texts without truncation, a few at a time.
+        """Tokenize texts without truncation, in small groups.
 
-        ``alone`` passes one text at a time, which is encoded in the calling thread.
+        ``alone``: pass one text at a time, which is encoded in the calling thread.
         """
         tokenizer = self._tokenizer
         # Version 1.0 has one method, which gives ids alone.
@@ -202,7 +205,7 @@ def _refused(error: BaseException, where: str, row: int | None) -> TextError:
 
 
 def _first_refused(encode: Callable[[list[Any]], Any], texts: list[Any]) -> int:
-    """Return the index of the first text that alone makes Hugging Face tokenizers fail."""
+    """Return the index of the first text on which Hugging Face tokenizers fails by itself."""
     for index, text in enumerate(texts):
         try:
             encode([text])
@@ -214,7 +217,7 @@ def _first_refused(encode: Callable[[list[Any]], Any], texts: list[Any]) -> int:
 
 
 def _count_blanks(known: dict[str, tuple[int, int]], token: str) -> tuple[int, int]:
-    """Count white space at both ends; a byte-level vocabulary writes a space as U+0120."""
+    """Count white space at a token's start and end; byte-level tokens write a space as U+0120."""
     leading = next((i for i, c in enumerate(token) if c not in SPACES), len(token))
     trailing = next((i for i, c in enumerate(reversed(token)) if c not in SPACES), len(token))
     if len(known) < MOST_KNOWN:

@@ -3,10 +3,10 @@
 How it works: a row has room for ``max_length`` less the template's tokens. A text that fits is
 copied whole. ``longest_first`` gives the shorter text of a pair up to half of the room and the
 longer one the rest; the two other strategies cut one text only. With overflow, a text is covered by
-slices that overlap by ``stride`` tokens, and every further slice of the text that leads in the
-template is combined with every slice of the other. Parts are collected as views and concatenated
-once at the end, so a batch is copied once. The rules are those of csrc/text/truncation.cpp and
-csrc/text/batch/row_encoder.cpp.
+slices that overlap by ``stride`` tokens, and every further slice of the text that comes first in
+the template is combined with every slice of the other. Slices are collected as views and
+concatenated once at the end, so a batch is copied once. The rules are those of
+csrc/text/truncation.cpp and csrc/text/batch/row_encoder.cpp.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Tokens(NamedTuple):
 
     ids: int32 [T].
     spans: character offsets, [T, 2], on request.
-    words: word ids, [T], on request.
+    words: indices of words, [T], on request.
     blanks: characters of white space at both ends of each token, [T, 2], if offsets leave them out.
     """
 
@@ -50,7 +50,7 @@ class Tokens(NamedTuple):
     blanks: IntArray | None = None
 
     def cut(self, kept: Range, trim: OffsetTrim | None) -> Tokens:
-        """Return a slice of the tokens, as a part of a row."""
+        """Return a range of the tokens, for use in a row."""
         start, stop = kept
         ids = self.ids[start:stop]
         if self.spans is None or self.words is None:
@@ -62,10 +62,11 @@ class Tokens(NamedTuple):
 
 
 def trim_spans(spans: IntArray, blanks: IntArray, *, prefixed: bool) -> IntArray:
-    """Return a row's offsets without the white space at the ends of its tokens.
+    """Return a row's character offsets without the white space at the ends of its tokens.
 
-    ``prefixed``: the model put a space before the first token, so one space there is not of the
-    text. Hugging Face tokenizers assumes this at the start of every row, also amid a text.
+    ``prefixed``: the model put a space before the first token; this space is not in the text, so it
+    is not trimmed off. Hugging Face tokenizers assumes this at the start of every row, even where a
+    row begins inside a text.
     """
     starts, stops = spans.T
     leading, trailing = blanks.T
@@ -80,7 +81,7 @@ def trim_spans(spans: IntArray, blanks: IntArray, *, prefixed: bool) -> IntArray
 
 @dataclass(kw_only=True)
 class RowLayout:
-    """Collects rows; :meth:`arrays` returns them in the form of the native encoder."""
+    """Collects rows; :meth:`arrays` returns them packed, as the native encoder does."""
 
     template: Sequence[TemplatePiece]
     paired: bool
@@ -124,7 +125,7 @@ class RowLayout:
         self._add_row(first, second, ranges[0], ranges[1])
 
     def _share(self, first: int, second: int, row: int) -> tuple[int, int]:
-        """Return how many tokens of each text a row keeps."""
+        """Return how many tokens of the first and of the second text a row keeps."""
         room = self._room
         if self.request.strategy == NONE or first + second <= room:
             return first, second
@@ -158,7 +159,10 @@ class RowLayout:
         return (longer, shorter) if first > second else (shorter, longer)
 
     def _slices(self, length: int, keep: int, row: int, *, second: bool) -> list[Range]:
-        """Cover the tokens by slices that overlap by ``stride`` tokens, the main row's first."""
+        """Return ranges that cover the tokens and overlap by ``stride``.
+
+        The main row's comes first.
+        """
         if length <= keep:
             return [(0, length)]
         if self.request.stride >= keep:
@@ -182,7 +186,7 @@ class RowLayout:
     def _add_overflow(
         self, first: Tokens, second: Tokens | None, firsts: list[Range], seconds: list[Range]
     ) -> None:
-        """Add the main row, then each further slice of the leading text with all of the other."""
+        """Add the main row, then each further slice of the leading text with all of the other's."""
         leads = next(piece.kind for piece in self.template if piece.kind != "special")
         leading, following = (firsts, seconds) if leads == "first" else (seconds, firsts)
         pairs = [(leading[0], following[0])]

@@ -1,4 +1,4 @@
-"""Checks texts for Hugging Face tokenizers, with the messages of csrc/bindings/errors.cpp."""
+"""Validates texts for Hugging Face tokenizers, with the messages of csrc/bindings/errors.cpp."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ADVICE: dict[type, str] = {
 
 
 def check_batch(texts: object, what: str, *, words: bool) -> Sequence[Any]:
-    """Check every text, or every word of each; rows of files become strings."""
+    """Validate every text, or every word of each text; rows of mapped files become strings."""
     if not isinstance(texts, list | tuple):
         texts = list(cast("Iterable[str]", texts))
     for row, text in enumerate(texts):

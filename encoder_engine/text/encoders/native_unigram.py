@@ -1,4 +1,4 @@
-"""Hands Unigram specifications to the C++ encoder."""
+"""Builds C++ encoders from the specifications of Unigram tokenizers."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ MARK = "\u2581"
 def build_step_normalizer(
     native: ModuleType, steps: tuple[NormalizerStep, ...]
 ) -> _native.StepNormalizer:
-    """Build the normalizers of a tokenizer.json."""
+    """Build the C++ normalizer of a tokenizer.json's normalizer steps."""
     normalizer: _native.StepNormalizer = native.StepNormalizer(native_steps(steps))
     return normalizer
 
@@ -98,7 +98,7 @@ def build_unigram(
 def sentencepiece_model(
     native: ModuleType, model: SentencePieceSpec, values: npt.NDArray[np.float32] | None = None
 ) -> _native.UnigramModel:
-    """Build the trie of the pieces that SentencePiece matches, with its scores.
+    """Build the trie of the pieces that SentencePiece matches, with their scores.
 
     ``values``: the scores, if the caller has them already.
     """
@@ -121,7 +121,7 @@ def sentencepiece_model(
 
 
 def sentencepiece_scores(model: SentencePieceSpec) -> npt.NDArray[np.float32]:
-    """Return the score of each piece; a user-defined piece gets one that always wins."""
+    """Return each piece's score; user-defined pieces get one that beats all other pieces."""
     scores = np.array(model.scores, dtype=np.float32)
     for index, kind in enumerate(model.kinds):
         if kind == "user_defined":
@@ -132,7 +132,7 @@ def sentencepiece_scores(model: SentencePieceSpec) -> npt.NDArray[np.float32]:
 def build_sentencepiece(
     native: ModuleType, model: SentencePieceSpec, parts: EncoderParts
 ) -> _native.BatchEncoder:
-    """Build the encoder of a bare SentencePiece model, which has no added tokens."""
+    """Build the encoder of a SentencePiece model without a tokenizer.json or added tokens."""
     scores = sentencepiece_scores(model)
     encoder: _native.BatchEncoder = native.sentencepiece_encoder(
         model=sentencepiece_model(native, model, scores),
@@ -152,14 +152,14 @@ def build_sentencepiece(
 
 
 def _byte_ids(model: UnigramSpec | SentencePieceSpec) -> list[int]:
-    """Return the id of each byte's piece, -1 for a missing one."""
+    """Return the piece id of each of the 256 bytes, -1 for a missing piece."""
     if not model.byte_fallback:
         return []
     return [model.vocab.get(f"<0x{byte:02X}>", -1) for byte in range(256)]
 
 
 def native_steps(steps: tuple[NormalizerStep, ...]) -> list[tuple[Any, ...]]:
-    """Return normalizers in the form of csrc/bindings/normalizer.cpp."""
+    """Return normalizer steps as the tuples that csrc/bindings/normalizer.cpp reads."""
     return [_step(step) for step in steps]
 
 

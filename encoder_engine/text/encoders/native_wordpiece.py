@@ -1,4 +1,4 @@
-"""Hands WordPiece specifications to the C++ encoder."""
+"""Builds C++ encoders from the specifications of WordPiece tokenizers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def build_wordpiece(model: WordPieceSpec, parts: EncoderParts) -> BatchEncoder:
 
 
 def wordpiece_model(model: WordPieceSpec) -> _native.WordPieceModel:
-    """Build the model of a vocabulary."""
+    """Build the C++ model of a WordPiece vocabulary."""
     if isinstance(model.vocab, NativeVocabulary):
         tokens = model.vocab.native
     else:

@@ -1,4 +1,4 @@
-"""Builds normalizers, and the normal forms of added tokens."""
+"""Builds normalizers, and normalizes added tokens for matching."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["build_normalizer", "normalize_added"]
 
 
 def build_normalizer(model: ModelSpec) -> TextNormalizer:
-    """Build the normalizer of a model, which turns text into the form that the model encodes."""
+    """Build the normalizer of a model."""
     if isinstance(model, LibrarySpec):
         return LibraryNormalizer(model)
     if isinstance(model, UnigramSpec | BpeSpec):
@@ -32,7 +32,7 @@ def build_normalizer(model: ModelSpec) -> TextNormalizer:
 
 
 def normalize_added(spec: TokenizerSpec) -> dict[str, str]:
-    """Return the text to match for each added token, in normal form if it is ``normalized``."""
+    """Return the text that matches each added token: normalized if the token is ``normalized``."""
     forms = {token.content: token.content for token in spec.added_tokens}
     if any(token.normalized for token in spec.added_tokens):
         normalizer = build_normalizer(spec.model)

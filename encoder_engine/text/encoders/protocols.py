@@ -16,11 +16,11 @@ class EncodeRequest(NamedTuple):
     strategy: a number of ``tokenizer.STRATEGIES``; 0 truncates nothing.
     max_length: tokens of a row, template included; read only where ``strategy`` is not 0.
     stride: tokens that a row shares with the overflow row after it.
-    overflow: put cut tokens into further rows.
-    left: cut from the left.
+    overflow: put the tokens beyond ``max_length`` into further rows.
+    left: truncate from the left.
     with_spans: return character offsets and word ids.
     words: each text is a list of words.
-    num_threads: 0 for as many as the batch is worth.
+    num_threads: 0: choose by the size of the batch.
     sampling: alpha, n-best (0: all segmentations) and seed of a random segmentation.
     """
 
@@ -37,7 +37,7 @@ class EncodeRequest(NamedTuple):
 
 
 class EncoderParts(NamedTuple):
-    """The arguments of every native encoder beside its model."""
+    """The arguments that every native encoder takes besides its model."""
 
     added: list[tuple[str, int, bool, bool, bool, bool]]
     single: list[tuple[int, list[int]]]
@@ -46,7 +46,7 @@ class EncoderParts(NamedTuple):
 
 
 class TextNormalizer(Protocol):
-    """Turns text into the form that the model encodes."""
+    """Normalizes text before a model encodes it."""
 
     def normalize(self, text: str) -> str:
         """Normalize one text."""

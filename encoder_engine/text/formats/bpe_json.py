@@ -1,7 +1,7 @@
 """Reads the members of a tokenizer.json that belong to a BPE model.
 
-What is not recognised exactly is refused with a reason, and Hugging Face tokenizers ("the library")
-encodes it: no regular expression is interpreted here.
+Settings that are not recognised exactly are refused with a reason, and Hugging Face tokenizers
+("the library") encodes instead: no regular expression is interpreted here.
 """
 
 from __future__ import annotations
@@ -93,11 +93,10 @@ def read_bpe(top: JsonValue) -> BpeSpec:
 
 
 def check_merges(node: JsonValue) -> None:
-    """Refuse a model for Hugging Face tokenizers with merges that its vocabulary does not fit.
+    """Refuse a library-encoded model whose vocabulary lacks a part or the result of a merge.
 
-    Both parts and the result of a merge must be in the vocabulary. The library removes as many
-    bytes from the right part as the prefix has, whichever they are, and ends the process if that
-    splits a character.
+    The library removes as many bytes from the right part as ``continuing_subword_prefix`` has,
+    whichever these are, and ends the process if that splits a character.
     """
     vocab = read_token_ids(node.get("vocab"))
     prefix = node.get("continuing_subword_prefix").optional(type(node).string) or ""
@@ -206,7 +205,10 @@ def _read_splitting(node: JsonValue, normalizer: tuple[NormalizerStep, ...]) -> 
 
 
 def _read_pattern(node: JsonValue, *, regex: bool) -> WordPattern:
-    """Read the pre-tokenizer before ByteLevel; ``regex``: ByteLevel cuts words once more."""
+    """Read the pre-tokenizer before ByteLevel.
+
+    ``regex``: ByteLevel also splits by GPT-2's pattern.
+    """
     kind = node.kind()
     if kind == "Digits" and regex:
         node.only_keys(("type", "individual_digits"))
@@ -238,7 +240,7 @@ def _read_split(node: JsonValue) -> tuple[str, str, bool]:
 
 
 def _splits_nothing(node: JsonValue, normalizer: tuple[NormalizerStep, ...]) -> bool:
-    """Return whether a pre-tokenizer splits at spaces, but the normalizer leaves none (Gemma)."""
+    """Return whether a pre-tokenizer splits at spaces that the normalizer has replaced (Gemma)."""
     pattern = node.get("pattern").value
     last = normalizer[-1] if normalizer else None
     if not isinstance(last, ReplaceStep) or last.regex or last.pattern != " ":
@@ -254,7 +256,7 @@ def read_bpe_decoder(node: JsonValue) -> ByteLevelDecoderSpec | DecoderSteps | N
 
 
 def bpe_model_member(model: BpeSpec) -> dict[str, Any]:
-    """Return the member ``model`` that :func:`read_bpe` reads."""
+    """Return the member ``model`` of a tokenizer.json, as :func:`read_bpe` reads it."""
     return {
         "type": "BPE",
         "dropout": None,

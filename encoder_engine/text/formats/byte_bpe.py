@@ -83,9 +83,9 @@ def spec_from_byte_bpe(folder: Path, config: TokenizerConfig) -> TokenizerSpec:
 
 
 def check_prefix_space(model: BpeSpec | LibrarySpec, config: TokenizerConfig) -> None:
-    """Refuse a companion file whose ``add_prefix_space`` contradicts tokenizer.json.
+    """Refuse a tokenizer_config.json whose ``add_prefix_space`` contradicts tokenizer.json.
 
-    transformers would override that of tokenizer.json.
+    transformers would override the value of tokenizer.json.
     """
     stated = config.add_prefix_space
     for step in _steps(json.loads(model.pre_tokenizer)):

@@ -1,4 +1,4 @@
-"""The tokenizer class of transformers 5 that a directory names; the classes with token types."""
+"""Finds the tokenizer class of transformers 5 for a directory, and lists those with token types."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ TYPED_CLASSES = frozenset(
 
 
 def find_class(folder: Path, stated: str | None) -> str | None:
-    """Return the class, less the suffix "Fast", that a directory's files name or imply.
+    """Return the tokenizer class, less the suffix "Fast", that a directory states or implies.
 
     ``stated``: the class of tokenizer_config.json. Without it config.json decides, if it can be
-    read; a damaged config.json is refused when the model is loaded.
+    read; a damaged config.json is refused later, when the model is loaded.
     """
     path = folder / "config.json"
     if stated is None and path.is_file():

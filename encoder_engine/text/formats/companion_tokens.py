@@ -1,4 +1,4 @@
-"""The added tokens that a tokenizer's companion files name, in the order of transformers 5."""
+"""Added tokens in tokenizer_config.json and special_tokens_map.json, in transformers' order."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 @dataclass(frozen=True, kw_only=True)
 class NamedToken:
-    """A token that a companion file names without an id; ``where``: its place in the file."""
+    """A token that a file names without an id; ``where``: its JSON path in the file."""
 
     where: str
     content: str
     flags: Mapping[str, bool]
 
     def numbered(self, number: int) -> AddedTokenSpec:
-        """Give the added token of that id."""
+        """Return the added token with the id ``number``."""
         return AddedTokenSpec(content=self.content, id=number, **self.flags)
 
 
 @dataclass(frozen=True, kw_only=True)
 class CompanionTokens:
-    """The tokens of the companion files.
+    """The tokens of tokenizer_config.json and special_tokens_map.json.
 
     wanted: tokens that become added tokens.
-    passed_over: tokens in places that transformers does not read.
+    passed_over: tokens in fields that transformers does not read.
     """
 
     wanted: tuple[NamedToken, ...] = ()
@@ -50,7 +50,8 @@ def read_companion_tokens(
 ) -> CompanionTokens:
     """Collect the tokens of tokenizer_config.json and special_tokens_map.json.
 
-    ``numbered``: tokenizer_config.json has an added_tokens_decoder, and the other file is ignored.
+    ``numbered``: tokenizer_config.json has an added_tokens_decoder, so special_tokens_map.json is
+    ignored.
     """
     in_config, in_map = _Named(config, typed=True), _Named(special, typed=False)
     named = [*in_config.all(), *in_map.all()]
@@ -82,7 +83,7 @@ def read_companion_tokens(
 def append_tokens(
     added: tuple[AddedTokenSpec, ...], vocab: Mapping[str, int], wanted: Iterable[NamedToken]
 ) -> tuple[AddedTokenSpec, ...]:
-    """Append the wanted tokens that are missing, with the vocabulary's id or the next free one."""
+    """Append the wanted tokens that are missing, with their vocabulary id or the next free id."""
     out = {token.content: token for token in added}
     for token in wanted:
         if token.content in out:
@@ -93,7 +94,7 @@ def append_tokens(
 
 
 class _Named:
-    """The tokens that one file names, by the kind of entry."""
+    """The tokens that one file names, by kind of entry."""
 
     def __init__(self, node: JsonValue, *, typed: bool) -> None:
         # Tokens of a file that writes their type (__type) also state whether they are special.
@@ -124,7 +125,7 @@ class _Named:
             self.objects[key] = self._token(item, True)
 
     def _token(self, item: JsonValue, part: bool) -> NamedToken:
-        """Read a token, a string or an object; ``part``: it has a role, so that it is special."""
+        """Read a token, a string or an object; ``part``: it has a role, so it is special."""
         flags = dict.fromkeys(FLAGS, False) | {"special": True}
         content = item
         if isinstance(item.value, dict):
@@ -140,7 +141,7 @@ class _Named:
         return NamedToken(where=item.where, content=content.string(), flags=flags)
 
     def all(self) -> list[NamedToken]:
-        """Give every token that the file names."""
+        """Return every token that the file names."""
         groups: list[Any] = [self.parts, self.strings, self.objects, *self.tables.values()]
         listed = [token for tokens in self.lists.values() for token in tokens or []]
         return [token for group in groups for token in group.values()] + listed

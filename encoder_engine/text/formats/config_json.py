@@ -43,9 +43,9 @@ BERT_LIKE = frozenset(
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizerConfig:
-    """The settings of the companion files; ``None`` for a setting they do not state.
+    """The settings of the two files; ``None`` for a setting that they do not state.
 
-    kind: the class that the directory names or implies.
+    kind: the tokenizer class that the directory states or implies.
     input_names: ``model_input_names``.
     """
 
@@ -69,14 +69,14 @@ class TokenizerConfig:
 
     @property
     def gives_types(self) -> bool:
-        """False where transformers gives the model no token_type_ids: all tokens have type 0."""
+        """False for classes without ``token_type_ids`` in transformers: all tokens have type 0."""
         if self.input_names is not None:
             return "token_type_ids" in self.input_names
         return self.kind is None or self.kind in TYPED_CLASSES
 
 
 def read_config(folder: Path) -> TokenizerConfig:
-    """Read the companion files that a directory has."""
+    """Read tokenizer_config.json and special_tokens_map.json, whichever exist."""
     path = folder / "tokenizer_config.json"
     config = TokenizerConfig(where=path.name)
     node, special = value_of(None, path.name), value_of(None, "special_tokens_map.json")
@@ -137,7 +137,7 @@ def _optional_side(node: JsonValue) -> Side | None:
 
 
 def _read_names(node: JsonValue) -> SpecialTokenNames:
-    """Read the special tokens' names, each a string or an object with its content."""
+    """Read the special tokens by role, each a string or an object with ``content``."""
     names: dict[str, str | None] = {}
     for part in PARTS:
         item = node.get(f"{part}_token")
@@ -148,7 +148,7 @@ def _read_names(node: JsonValue) -> SpecialTokenNames:
 
 
 def _merge_names(config: TokenizerConfig, names: SpecialTokenNames, where: str) -> TokenizerConfig:
-    """Join the names of both files, which must not contradict each other."""
+    """Merge the special tokens of both files, which must not contradict each other."""
     merged: dict[str, Any] = {}
     for part in PARTS:
         known, value = getattr(config.names, part), getattr(names, part)

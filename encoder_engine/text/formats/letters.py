@@ -1,4 +1,4 @@
-"""Reads the vocab.txt of a tokenizer of letters: ESM's, whose texts are proteins."""
+"""Reads the vocab.txt of ESM's tokenizer, whose tokens are letters of proteins."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def spec_from_letters(
 ) -> TokenizerSpec:
     """Return the tokenizer of a vocabulary of letters, as transformers builds it.
 
-    Every piece is an added token. Other text between white space is one unknown token.
+    Every vocabulary entry is an added token. Other text between white space is one unknown token.
     """
     names = {part: getattr(config.names, part) or name for part, name in NAMES.items()}
     for part, name in names.items():

@@ -1,4 +1,4 @@
-"""Reads and writes the models of a tokenizer.json that Hugging Face tokenizers computes."""
+"""Reads and writes the parts of a tokenizer.json that Hugging Face tokenizers encodes with."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def read_library(top: JsonValue, kind: str, reason: str = "") -> LibrarySpec:
 
 
 def _as_the_library_reads(score: float) -> float:
-    """Return the number whose digits Hugging Face tokenizers reads as ``score``, bit for bit."""
+    """Return a number that Hugging Face tokenizers parses from JSON as ``score``, bit for bit."""
     near = (score, math.nextafter(score, math.inf), math.nextafter(score, -math.inf))
     read = extension().read_json_number
     return next((number for number in near if read(repr(number)) == score), score)
@@ -74,7 +74,7 @@ def read_library_decoder(node: JsonValue) -> LibraryDecoderSpec | None:
 
 
 def library_members(model: LibrarySpec, decoder: DecoderSpec | None) -> dict[str, Any]:
-    """Return the members that :func:`read_library` and :func:`read_library_decoder` read."""
+    """Return the members ``model``, ``normalizer``, ``pre_tokenizer`` and ``decoder``."""
     return {
         "normalizer": json.loads(model.normalizer),
         "pre_tokenizer": json.loads(model.pre_tokenizer),
@@ -84,7 +84,7 @@ def library_members(model: LibrarySpec, decoder: DecoderSpec | None) -> dict[str
 
 
 def trimming_member(trim: OffsetTrim) -> dict[str, Any]:
-    """Return the post-processor that only trims offsets."""
+    """Return the post-processor member that only trims offsets."""
     return {
         "type": "ByteLevel",
         "add_prefix_space": trim.add_prefix_space,

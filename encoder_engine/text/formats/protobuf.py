@@ -1,7 +1,7 @@
-"""Reads protocol buffers: the fields of one message, with errors that name the place.
+"""Reads protocol buffers: the fields of one message, with errors that name the field's path.
 
-A message is a run of fields, each a key - its number and wire type - and a value (the encoding is
-public; there is no schema here).
+A message is a sequence of fields, each a key (field number and wire type) and a value, in the
+public encoding; no schema is used here.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ MAX_FIELD = 2**29 - 1
 
 @dataclass(frozen=True)
 class Message:
-    """The fields of a message, by number, each with its wire type and its values in order."""
+    """A message's fields by number, each with its wire type and its values in order."""
 
     where: str
     fields: dict[int, tuple[int, list[int | bytes]]]
 
     @classmethod
     def read(cls, data: bytes, where: str) -> Message:
-        """Read all fields of a message; repeated ones may lie apart, but keep their type."""
+        """Read all fields of a message; a repeated field must keep its wire type."""
         fields: dict[int, tuple[int, list[int | bytes]]] = {}
         at = 0
         while at < len(data):
@@ -63,7 +63,7 @@ class Message:
         return values
 
     def blob(self, number: int) -> bytes:
-        """Read bytes; the last of several counts."""
+        """Read a field of bytes; of several values the last counts."""
         values = self._values(number, BYTES)
         return bytes(values[-1]) if values else b""
 
@@ -77,7 +77,7 @@ class Message:
             raise TokenizerFileError(f"{self.where}.{number}: not UTF-8: {error}") from error
 
     def integer(self, number: int, default: int = 0) -> int:
-        """Read a signed integer of 32 bits, written as a varint."""
+        """Read a signed 32-bit integer, encoded as a varint."""
         values = self._values(number, VARINT)
         value = int(values[-1]) if values else default
         signed = value - 2**64 if value >= 2**63 else value
@@ -93,18 +93,18 @@ class Message:
         return bool(value)
 
     def number(self, number: int) -> float:
-        """Read a float of 32 bits."""
+        """Read a 32-bit float."""
         values = self._values(number, FIXED32)
         value = bytes(values[-1]) if values else b"\0\0\0\0"
         return float(struct.unpack("<f", value)[0])
 
     def message(self, number: int) -> Message:
-        """Read a nested message; the fields of several are joined."""
+        """Read a nested message; the fields of several values are merged."""
         data = b"".join(bytes(value) for value in self._values(number, BYTES))
         return Message.read(data, f"{self.where}.{number}")
 
     def blobs(self, number: int) -> list[bytes]:
-        """Read repeated bytes."""
+        """Read all values of a repeated field of bytes."""
         return [bytes(value) for value in self._values(number, BYTES)]
 
 

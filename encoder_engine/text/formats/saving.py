@@ -69,7 +69,7 @@ def save(spec: TokenizerSpec, directory: str | PathLike[str]) -> None:
 
 
 def _companion_names(spec: TokenizerSpec) -> dict[str, str]:
-    """Return the special tokens to name in the companion files: those that are added tokens.
+    """Return the special tokens that tokenizer_config.json must name: those that are added tokens.
 
     Naming a token there makes it an added token. Loading infers the unknown and the padding token
     from tokenizer.json.
@@ -122,9 +122,9 @@ def _wordpiece_config(spec: TokenizerSpec, model: WordPieceSpec) -> dict[str, An
 
 
 def _is_bert(spec: TokenizerSpec, model: WordPieceSpec) -> bool:
-    """Return whether transformers' BertTokenizer equals this tokenizer.
+    """Return whether transformers' BertTokenizer is equivalent to this tokenizer.
 
-    BertTokenizer has a fixed template and five special tokens as added tokens.
+    BertTokenizer has a fixed template and exactly five special tokens as added tokens.
     """
     kinds = [(piece.kind, piece.type_id) for piece in spec.pair]
     return (
@@ -196,7 +196,7 @@ def _padding(spec: TokenizerSpec) -> dict[str, Any] | None:
 
 
 def _members(spec: TokenizerSpec) -> dict[str, Any]:
-    """Return the members of tokenizer.json that belong to the kind of model."""
+    """Return the members of tokenizer.json that depend on the kind of model."""
     if isinstance(spec.model, LibrarySpec):
         return library_members(spec.model, spec.decoder)
     if isinstance(spec.model, UnigramSpec):

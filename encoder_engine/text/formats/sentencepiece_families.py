@@ -1,6 +1,6 @@
-"""Builds the tokenizer of a directory with a SentencePiece model, by the rules of its family.
+"""Builds the tokenizer of a directory with a SentencePiece model, by its tokenizer class's rules.
 
-The result is the tokenizer.json that transformers 5 would write, read as such a file.
+The result equals the tokenizer.json that transformers 5 would write.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ NUMBER_COMMA_PENALTY = 100.0
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """The special tokens of a tokenizer class of transformers, and its templates."""
+    """The special tokens and templates of a tokenizer class of transformers."""
 
     names: dict[str, str]  # by part: bos, eos, unk, sep, pad, cls, mask
     single: tuple[tuple[str, int], ...]  # parts, "A" and "B", each with its segment
@@ -103,7 +103,7 @@ def find_model(folder: Path) -> Path | None:
 
 
 def spec_from_family(path: Path, name: str, config: TokenizerConfig) -> TokenizerSpec:
-    """Return the tokenizer of a class of transformers, from a model file."""
+    """Return the tokenizer of a transformers class ``name`` and a SentencePiece model file."""
     family = FAMILIES.get(name)
     if family is None:
         raise TokenizerFileError(
@@ -206,7 +206,7 @@ def _added_tokens(
     settings: _Settings,
     name: str,
 ) -> list[dict[str, Any]]:
-    """Return the tokens that are matched ahead of the model: named ones, symbols, sentinels.
+    """Return the tokens that are matched before the model: special tokens, symbols, sentinels.
 
     Where the companion files list further tokens, the model's symbols and the sentinels are left
     out.
@@ -306,7 +306,7 @@ def _left_padding(spec: TokenizerSpec, pad: str) -> PaddingSpec | None:
 
 
 def check_same_pieces(spec: TokenizerSpec, path: Path) -> None:
-    """Refuse a model file that contradicts the tokenizer.json beside it."""
+    """Refuse a SentencePiece model whose pieces differ from the tokenizer.json beside it."""
     model = spec.model
     if not isinstance(model, UnigramSpec):
         return

@@ -1,4 +1,4 @@
-"""Reads SentencePiece's .model files, as far as they hold a Unigram model."""
+"""Reads SentencePiece's .model files that hold a Unigram model."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ BYTE_PIECES = frozenset(f"<0x{byte:02X}>" for byte in range(256))
 
 @dataclass(frozen=True, kw_only=True)
 class SentencePieceModel:
-    """The content of a model file; ``names``: the pieces with a role (unk, bos, eos, pad)."""
+    """A SentencePiece model file's content; ``names``: pieces by role (unk, bos, eos, pad)."""
 
     spec: SentencePieceSpec
     unk_piece: str
@@ -123,7 +123,7 @@ def _read_pieces(
 
 
 def _read_plain(blob: bytes) -> tuple[str, float, PieceKind] | None:
-    """Read a piece in the usual layout without parsing its fields one by one."""
+    """Read a piece in the usual byte layout directly, without the general protobuf reader."""
     score_at = 2 + blob[1] if len(blob) > 1 else 0
     rest = blob[score_at + 5 :]
     if (
@@ -142,7 +142,7 @@ def _read_plain(blob: bytes) -> tuple[str, float, PieceKind] | None:
 
 
 def _check_pieces(spec: SentencePieceSpec, where: str) -> None:
-    """Refuse pieces that SentencePiece refuses as well."""
+    """Refuse pieces that SentencePiece itself refuses."""
     seen: dict[str, int] = {}
     for index, (piece, score, kind) in enumerate(
         zip(spec.pieces, spec.scores, spec.kinds, strict=True)
@@ -168,7 +168,7 @@ def _check_pieces(spec: SentencePieceSpec, where: str) -> None:
 
 
 def spec_from_sentencepiece(path: Path) -> TokenizerSpec:
-    """Return the tokenizer of SentencePiece itself: its own ids, and no template."""
+    """Return the tokenizer that SentencePiece itself applies: its own ids, and no template."""
     model = read_sentencepiece_model(path)
     first = TemplatePiece(kind="first", type_id=0)
     return TokenizerSpec(

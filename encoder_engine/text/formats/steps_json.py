@@ -34,7 +34,7 @@ FORMS = ("NFC", "NFD", "NFKC", "NFKD")
 
 
 def listed(node: JsonValue, member: str) -> list[JsonValue]:
-    """Return the members of a Sequence, nested ones flattened, or a single value as a list."""
+    """Return the members of a Sequence, flattened, or a single value as a list of one."""
     if node.is_null:
         return []
     if node.kind() != "Sequence":
@@ -44,7 +44,7 @@ def listed(node: JsonValue, member: str) -> list[JsonValue]:
 
 
 def read_normalizer(node: JsonValue) -> tuple[NormalizerStep, ...]:
-    """Read the normalizer as steps."""
+    """Read the member ``normalizer`` as steps."""
     return tuple(_read_step(item) for item in listed(node, "normalizers"))
 
 
@@ -105,7 +105,7 @@ def _read_replace(node: JsonValue, *, regexes: bool) -> ReplaceStep:
 
 
 def read_metaspace(node: JsonValue) -> MetaspaceSpec:
-    """Read a Metaspace, a pre-tokenizer or a decoder."""
+    """Read a Metaspace pre-tokenizer or decoder."""
     node.only_keys(
         ("type", "replacement", "str_rep", "add_prefix_space", "prepend_scheme", "split")
     )
@@ -123,7 +123,7 @@ def read_metaspace(node: JsonValue) -> MetaspaceSpec:
 
 
 def read_decoder_steps(node: JsonValue) -> DecoderSteps | None:
-    """Read the decoder as steps."""
+    """Read the member ``decoder`` as steps."""
     if node.is_null:
         return None
     return DecoderSteps(steps=tuple(_read_decoder(item) for item in listed(node, "decoders")))

@@ -1,4 +1,4 @@
-"""Reads the post_processor of a tokenizer.json: the row layouts of a text and of a pair."""
+"""Reads the post_processor of a tokenizer.json: the templates of a text and of a pair."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def _text(kind: PieceKind, type_id: int) -> TemplatePiece:
 
 
 def bert_layouts(cls: tuple[str, int], sep: tuple[str, int]) -> tuple[Layout, Layout]:
-    """Lay out ``[CLS] A [SEP]`` and ``[CLS] A [SEP] B [SEP]``, the second text in segment 1."""
+    """Return ``[CLS] A [SEP]`` and ``[CLS] A [SEP] B [SEP]``; ``B [SEP]`` has token type 1."""
     single = (_fixed(cls, 0), _text("first", 0), _fixed(sep, 0))
     return single, (*single, _text("second", 1), _fixed(sep, 1))
 
 
 def roberta_layouts(cls: tuple[str, int], sep: tuple[str, int]) -> tuple[Layout, Layout]:
-    """Lay out ``<s> A </s>`` and ``<s> A </s> </s> B </s>``, all of it segment 0."""
+    """Return the templates ``<s> A </s>`` and ``<s> A </s> </s> B </s>``, all of token type 0."""
     single = (_fixed(cls, 0), _text("first", 0), _fixed(sep, 0))
     return single, (*single, _fixed(sep, 0), _text("second", 0), _fixed(sep, 0))
 
@@ -77,11 +77,11 @@ def read_trim(node: JsonValue) -> OffsetTrim | None:
 
 
 def check_trimmed_pieces(node: JsonValue, vocab: Iterable[str]) -> None:
-    """Refuse ``trim_offsets`` where a piece of the vocabulary has white space at its ends.
+    """Refuse ``trim_offsets`` if a piece of the vocabulary has white space at its ends.
 
-    So does U+0120, which stands for a space in byte-level vocabularies, as in Hugging Face
-    tokenizers. Only offsets of BPE and WordLevel pieces are trimmed here; those of added tokens and
-    unknown text are in every model.
+    U+0120, which stands for a space in byte-level vocabularies, counts as white space, as in
+    Hugging Face tokenizers. Only offsets of BPE and WordLevel pieces are trimmed here; offsets of
+    added tokens and unknown text are trimmed for every model.
     """
     if read_trim(node) is None:
         return
@@ -94,7 +94,7 @@ def check_trimmed_pieces(node: JsonValue, vocab: Iterable[str]) -> None:
 
 
 def read_template(node: JsonValue, id_of: IdOf) -> tuple[Layout, Layout]:
-    """Read the layouts of a single text and of a pair."""
+    """Read the templates of a single text and of a pair."""
     layouts = [item for item in _processors(node) if item.kind() != "ByteLevel"]
     if len(layouts) > 1:
         raise node.fail(

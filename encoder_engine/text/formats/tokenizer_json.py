@@ -76,7 +76,7 @@ def read_tokenizer_json(path: Path) -> TokenizerSpec:
 
 
 def spec_from_content(content: bytes, path: Path) -> TokenizerSpec:
-    """Read a file's content as a specification; messages name ``path``."""
+    """Parse a file's content as a specification; error messages name ``path``."""
     spec = _read_natively(content, path)
     if spec is not None:
         return spec
@@ -85,7 +85,7 @@ def spec_from_content(content: bytes, path: Path) -> TokenizerSpec:
 
 
 def read_exactly(top: JsonValue) -> TokenizerSpec:
-    """Read a parsed file for the engine or, if it lacks a setting, for Hugging Face tokenizers."""
+    """Read parsed JSON for the engine; if that lacks a setting, for Hugging Face tokenizers."""
     try:
         return spec_from_json(top)
     except TokenizerFileError as refusal:
@@ -102,7 +102,7 @@ def read_exactly(top: JsonValue) -> TokenizerSpec:
 def _read_natively(content: bytes, path: Path) -> TokenizerSpec | None:
     """Read a file whose vocabulary the extension can parse itself, 10 times as fast.
 
-    Returns ``None`` for other files and for refused ones; :func:`read_exactly` then says why.
+    Returns ``None`` for other files and for files to refuse; :func:`read_exactly` then says why.
     """
     found = extension().read_vocabulary(content)
     if found is None:
@@ -125,9 +125,9 @@ def _read_natively(content: bytes, path: Path) -> TokenizerSpec | None:
 
 
 def spec_from_json(top: JsonValue, reason: str = "") -> TokenizerSpec:
-    """Read a whole file's content as a specification.
+    """Read a whole file's parsed JSON as a specification.
 
-    ``reason``: why Hugging Face tokenizers must encode, whatever the model; empty: the engine does.
+    ``reason``: why Hugging Face tokenizers must encode this model; empty: the engine encodes.
     """
     top.only_keys(TOP_KEYS)
     version = top.get("version")
@@ -169,7 +169,7 @@ def spec_from_json(top: JsonValue, reason: str = "") -> TokenizerSpec:
 
 
 def _model_kind(node: JsonValue) -> str:
-    """Return the model's type; where a published file leaves it out, infer it from the members."""
+    """Return the model's type; if a published file leaves it out, infer it from other members."""
     members = node.object().keys()
     if "type" in members:
         return node.kind()
@@ -261,7 +261,7 @@ def _read_padding(node: JsonValue) -> PaddingSpec | None:
 
 
 def _infer_special(spec: TokenizerSpec) -> SpecialTokenNames:
-    """Infer the roles of special tokens from the template, as the file does not name roles."""
+    """Infer the roles of special tokens from the template, because the file states no roles."""
     text = next(i for i, piece in enumerate(spec.single) if piece.kind == "first")
     before = [token for piece in spec.single[:text] for token in piece.tokens]
     after = [token for piece in spec.single[text:] for token in piece.tokens]

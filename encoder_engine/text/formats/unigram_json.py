@@ -44,7 +44,7 @@ def read_unigram(top: JsonValue) -> UnigramSpec:
 
 
 def read_pieces(node: JsonValue) -> tuple[Sequence[str], Sequence[float]]:
-    """Read the pieces by their ids, and their scores."""
+    """Read pieces and scores; a piece's index is its id."""
     items = node.value
     if isinstance(items, tuple):  # JSON has none: these are the extension's
         pieces, scores = items
@@ -80,7 +80,7 @@ def _as_float(number: float) -> float:
 
 
 def _read_pre_tokenizer(node: JsonValue) -> tuple[bool, MetaspaceSpec | None]:
-    """Read at most a WhitespaceSplit and then at most a Metaspace."""
+    """Read a pre-tokenizer of at most one WhitespaceSplit followed by at most one Metaspace."""
     split, metaspace = False, None
     for item in listed(node, "pretokenizers"):
         kind = item.kind()

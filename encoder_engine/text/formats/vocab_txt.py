@@ -1,4 +1,4 @@
-"""Reads vocab.txt, BERT's own format: one piece a line, its line number its id."""
+"""Reads vocab.txt, BERT's own format: one piece per line; the line number is the id."""
 
 from __future__ import annotations
 
@@ -23,15 +23,16 @@ __all__ = ["is_line", "read_vocab_txt", "spec_from_vocab"]
 
 
 def is_line(token: str) -> bool:
-    """Return whether :func:`read_vocab_txt` reads the token back from a line."""
+    """Return whether a token can be written to vocab.txt as one line and read back unchanged."""
     return "\n" not in token and "\r" not in token
 
 
 def read_vocab_txt(path: Path) -> dict[str, int]:
     """Read the pieces and their ids.
 
-    A line ends at a line feed, or a carriage return and a line feed. All else belongs to the piece:
-    the vocabulary of Chinese BERT has U+2028 and U+3000, and an empty line is the piece "".
+    A line ends at a line feed, or a carriage return and a line feed. Every other character belongs
+    to the piece: the vocabulary of Chinese BERT has U+2028 and U+3000, and an empty line is the
+    piece "".
     """
     lines = read_text(path).split("\n")
     if lines[-1] == "":
@@ -57,7 +58,7 @@ def spec_from_vocab(
     names: SpecialTokenNames,
     more_added: tuple[AddedTokenSpec, ...] = (),
 ) -> TokenizerSpec:
-    """Return BERT's tokenizer of a vocabulary."""
+    """Return BERT's tokenizer for a vocabulary."""
     for part in ("unk", "cls", "sep"):
         name = getattr(names, part)
         if name not in vocab:

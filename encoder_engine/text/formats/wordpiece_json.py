@@ -68,7 +68,7 @@ def _check_distinct(node: JsonValue, vocab: dict[str, int]) -> None:
 
 
 def _unwrap(node: JsonValue, member: str) -> JsonValue:
-    """Return the only member of a Sequence of one."""
+    """Return the only member of a Sequence of length 1; other values are returned unchanged."""
     if not node.is_null and node.kind() == "Sequence":
         node.only_keys(("type", member))
         inner = node.get(member).items()

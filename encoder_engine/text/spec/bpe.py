@@ -32,7 +32,7 @@ class BpeSplitting:
     """The rules that cut text into words.
 
     byte_level: merging starts with bytes; otherwise with characters.
-    pattern: where words begin.
+    pattern: the rule that finds the starts of words.
     add_prefix_space: a byte-level model puts a space before text that does not begin with one.
     metaspace: a model of characters turns spaces into U+2581, and puts one in front.
     """
@@ -48,7 +48,8 @@ class BpeSpec:
     """A BPE model and its settings.
 
     ``merges``: the two parts of each merge, best first; of equal merges the last one's rank counts.
-    ``pre_tokenizer``: that member of tokenizer.json as JSON; ``splitting`` is what it means.
+    ``pre_tokenizer``: this member of tokenizer.json as JSON; ``splitting``: the same rules as
+    values.
     """
 
     vocab: Mapping[str, int] = field(repr=False)
@@ -64,7 +65,7 @@ class BpeSpec:
 
     @property
     def num_ids(self) -> int:
-        """The id of the first added token that is not in the vocabulary."""
+        """The id of the first added token that is not in the vocabulary: the largest id + 1."""
         return len(self.vocab)
 
     @property
@@ -73,14 +74,14 @@ class BpeSpec:
         return f"BPE of {'bytes' if self.splitting.byte_level else 'characters'}"
 
     def lowercased(self) -> BpeSpec:
-        """Return the model with texts lower-cased first."""
+        """Return the model that lower-cases texts first."""
         if LowercaseStep() in self.normalizer:
             return self
         return replace(self, normalizer=(LowercaseStep(), *self.normalizer))
 
     @cached_property
     def tokens(self) -> _native.Vocabulary:
-        """The vocabulary in the extension."""
+        """The vocabulary as an object of the C++ extension."""
         if isinstance(self.vocab, NativeVocabulary):
             return self.vocab.native
         numbers = np.fromiter(self.vocab.values(), np.int32, len(self.vocab))
@@ -89,7 +90,7 @@ class BpeSpec:
 
     @cached_property
     def model(self) -> _native.BpeModel:
-        """The model in the extension, which may refuse the merges: see bpe_json.py."""
+        """The model as an object of the extension, which may refuse the merges: see bpe_json.py."""
         if isinstance(self.merges, NativeMerges):
             merges = self.merges.native
         else:
@@ -109,12 +110,12 @@ class BpeSpec:
         return built
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out what is built of the other values."""
+        """Return the state to pickle, without the cached objects of the extension."""
         return {k: v for k, v in vars(self).items() if k not in ("tokens", "model")}
 
 
 @dataclass(frozen=True, kw_only=True)
 class ByteLevelDecoderSpec:
-    """The decoder of a byte-level vocabulary's letters: the member ``decoder`` as JSON."""
+    """The decoder of a byte-level BPE vocabulary: the member ``decoder`` as JSON."""
 
     decoder: str

@@ -1,7 +1,7 @@
 """Checks SentencePiece's compiled normalization rules before they are used.
 
-The bytes are the size of a trie, the trie (a double array of 32-bit units, as darts-clone makes
-it), and the replacements. The values of the trie point to replacements, each ended by a zero byte.
+The bytes hold the size of a trie, the trie (a double array of 32-bit units, as darts-clone makes
+it), and the replacements. The trie's values point to replacements, each ended by a zero byte.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ VALUE = 1 << 31
 
 
 def check_charsmap(charsmap: bytes, where: str) -> None:
-    """Refuse damaged rules; empty ones count as damaged."""
+    """Raise an error for damaged or empty rules; ``where``: the file, for the message."""
 
     def fail(message: str) -> TokenizerFileError:
         return TokenizerFileError(f"{where}: the precompiled charsmap is damaged: {message}")

@@ -1,4 +1,4 @@
-"""The specification of a tokenizer that Hugging Face tokenizers runs: parts of its JSON."""
+"""The specification of a tokenizer that Hugging Face tokenizers runs: members of its JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["LibraryDecoderSpec", "LibrarySpec", "OffsetTrim"]
 
 @dataclass(frozen=True, kw_only=True)
 class OffsetTrim:
-    """Leaves white space at a token's ends out of its offsets.
+    """Leaves the white space at a token's ends out of its character offsets.
 
     ``add_prefix_space``: the model puts a space before the first token that is not in the text.
     """
@@ -49,7 +49,7 @@ class LibrarySpec:
         return f"{self.kind} by the library tokenizers"
 
     def lowercased(self) -> LibrarySpec:
-        """Return the model with texts lower-cased first."""
+        """Return the model that lower-cases texts first."""
         lower, present = {"type": "Lowercase"}, json.loads(self.normalizer)
         if present == lower:
             return self

@@ -1,4 +1,4 @@
-"""The specification of a tokenizer as values; reading files and encoding are elsewhere."""
+"""The specification of a tokenizer: dataclasses that readers fill and encoders are built from."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Strategy = Literal["longest_first", "only_first", "only_second"]
 
 @dataclass(frozen=True, kw_only=True)
 class BertNormalizerSpec:
-    """The four switches of BERT's normalizer, in the order of application."""
+    """The four switches of BERT's normalizer, in the order in which they apply."""
 
     clean_text: bool
     handle_chinese_chars: bool
@@ -49,7 +49,7 @@ class BertNormalizerSpec:
 
     @property
     def strips_accents(self) -> bool:
-        """True where text is decomposed (NFD) and non-spacing marks are removed."""
+        """True if text is decomposed (NFD) and non-spacing marks are removed."""
         return self.lowercase if self.strip_accents is None else self.strip_accents
 
 
@@ -77,7 +77,7 @@ class WordPieceSpec:
         return f"WordPiece, {'lower-cased' if self.normalizer.lowercase else 'cased'}"
 
     def lowercased(self) -> WordPieceSpec:
-        """Return the model with lower-casing added and accents treated as before."""
+        """Return the model that lower-cases texts, with accents treated as before."""
         accents = self.normalizer.strips_accents
         lowered = replace(self.normalizer, lowercase=True, strip_accents=accents)
         return self if self.normalizer.lowercase else replace(self, normalizer=lowered)
@@ -98,7 +98,7 @@ class AddedTokenSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class TemplatePiece:
-    """One element of a row: fixed tokens (``special``), the first or the second text."""
+    """One element of a template: fixed tokens (``special``), the first text, or the second text."""
 
     kind: PieceKind
     type_id: int
@@ -128,7 +128,7 @@ DecoderSpec: TypeAlias = (
 
 @dataclass(frozen=True, kw_only=True)
 class TruncationSpec:
-    """The truncation in a tokenizer.json: recorded for callers, never applied by itself."""
+    """The truncation that a tokenizer.json states: kept for callers, not applied by itself."""
 
     max_length: int
     strategy: Strategy
@@ -138,7 +138,7 @@ class TruncationSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class PaddingSpec:
-    """The padding in a tokenizer.json: recorded for callers, never applied by itself."""
+    """The padding that a tokenizer.json states: kept for callers, not applied by itself."""
 
     length: int | None  # None: as long as the longest row
     direction: Side
@@ -163,9 +163,10 @@ class SpecialTokenNames:
 class TokenizerSpec:
     """The complete specification of a tokenizer.
 
-    single, pair: the layout of a row of one text and of two; each names its texts once.
-    template_fault: why the file's template cannot be used; the layouts then have no template.
-    trim: leaves white space at a token's ends out of its offsets.
+    single, pair: the templates of a text and of a pair; each contains its texts once.
+    template_fault: why the file's template cannot be used; ``single`` and ``pair`` then have no
+        special tokens.
+    trim: whether offsets leave out white space at a token's ends.
     truncation, padding, model_max_length: recommendations of the files;
         :meth:`Tokenizer.encode_batch` truncates only with ``max_length``.
     """
@@ -193,14 +194,17 @@ class TokenizerSpec:
 
     @property
     def input_names(self) -> tuple[str, ...]:
-        """Fields that a model reads; ``token_type_ids`` if a template has segments other than 0."""
+        """The fields that a model reads.
+
+        ``token_type_ids`` if a template has types other than 0.
+        """
         # Only BERT's and DeBERTa's classes give token types by default.
         types = any(piece.type_id for piece in (*self.single, *self.pair))
         return ("input_ids", *(["token_type_ids"] if types else []), "attention_mask")
 
     @property
     def vocab_size(self) -> int:
-        """The rows that an embedding table needs: the largest id plus one."""
+        """The number of rows that an embedding table needs: the largest id plus one."""
         vocab = self.model.vocab
         if isinstance(vocab, NativeVocabulary):
             largest = vocab.largest_id

@@ -1,4 +1,4 @@
-"""The specifications of Unigram tokenizers: of a tokenizer.json, and SentencePiece's own."""
+"""The specifications of Unigram tokenizers: a tokenizer.json's, and SentencePiece's own."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ PrependScheme = Literal["always", "first", "never"]
 
 @dataclass(frozen=True, kw_only=True)
 class CharsmapStep:
-    """SentencePiece's compiled rules, applied by graphemes and then by characters."""
+    """Applies SentencePiece's compiled rules to graphemes, and where none matches to characters."""
 
     charsmap: bytes = field(repr=False)
 
@@ -67,19 +67,19 @@ class ReplaceStep:
 
 @dataclass(frozen=True, kw_only=True)
 class UnicodeFormStep:
-    """A Unicode normalization form."""
+    """Applies a Unicode normalization form."""
 
     form: Literal["NFC", "NFD", "NFKC", "NFKD"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class StripAccentsStep:
-    """Drops combining marks, spacing ones as well."""
+    """Drops combining marks, including spacing ones."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LowercaseStep:
-    """Lower-cases each character by itself."""
+    """Lower-cases each character on its own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +92,7 @@ class StripStep:
 
 @dataclass(frozen=True, kw_only=True)
 class PrependStep:
-    """Sets ``prefix`` before a text that is not empty."""
+    """Puts ``prefix`` before a text that is not empty."""
 
     prefix: str
 
@@ -110,7 +110,7 @@ NormalizerStep: TypeAlias = (
 
 @dataclass(frozen=True, kw_only=True)
 class MetaspaceSpec:
-    """Replaces spaces by ``replacement``; ``split`` starts a word at each one."""
+    """Replaces spaces by ``replacement``; ``split``: a word starts at each replaced space."""
 
     replacement: str
     prepend_scheme: PrependScheme
@@ -139,7 +139,7 @@ class UnigramSpec:
 
     @property
     def num_ids(self) -> int:
-        """The id of the first added token that is not in the vocabulary."""
+        """The id of the first added token that is not in the vocabulary: the number of pieces."""
         return len(self.pieces)
 
     @property
@@ -153,7 +153,7 @@ class UnigramSpec:
         return "Unigram"
 
     def lowercased(self) -> UnigramSpec:
-        """Return the model with texts lower-cased first."""
+        """Return the model that lower-cases texts first."""
         if LowercaseStep() in self.normalizer:
             return self
         return replace(self, normalizer=(LowercaseStep(), *self.normalizer))
@@ -167,7 +167,7 @@ def _vocabulary(pieces: Sequence[str]) -> Mapping[str, int]:
 
 @dataclass(frozen=True, kw_only=True)
 class SentencePieceSpec:
-    """A Unigram model as SentencePiece itself applies it; a piece's index is its id.
+    """A Unigram model with SentencePiece's own rules; a piece's index is its id.
 
     ``file``: the bytes of the .model file, for saving.
     """
@@ -191,12 +191,12 @@ class SentencePieceSpec:
 
     @property
     def num_ids(self) -> int:
-        """The id of the first added token that is not in the vocabulary."""
+        """The id of the first added token that is not in the vocabulary: the number of pieces."""
         return len(self.pieces)
 
     @property
     def unk_id(self) -> int:
-        """The id of text that the vocabulary cannot spell."""
+        """The id of the unknown piece, for text that the vocabulary cannot spell."""
         return self.kinds.index("unknown")
 
     @property
@@ -216,7 +216,7 @@ class SentencePieceSpec:
         return "SentencePiece Unigram"
 
     def lowercased(self) -> SentencePieceSpec:
-        """Raise :class:`TokenizerFileError`: only the model's own rules can change the case."""
+        """Raise :class:`TokenizerFileError`: a bare SentencePiece model cannot be lower-cased."""
         raise TokenizerFileError(
             "the texts of a bare SentencePiece model cannot be lower-cased; save the tokenizer as "
             "tokenizer.json, with a Lowercase normalizer"
@@ -230,7 +230,7 @@ class ByteFallbackStep:
 
 @dataclass(frozen=True, kw_only=True)
 class FuseStep:
-    """Joins all tokens into one, on which the following steps work."""
+    """Concatenates all tokens into one, which the following steps change."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -247,13 +247,13 @@ DecoderStep: TypeAlias = MetaspaceSpec | ReplaceStep | ByteFallbackStep | FuseSt
 
 @dataclass(frozen=True, kw_only=True)
 class DecoderSteps:
-    """The decoders of a tokenizer.json, one after the other."""
+    """The decoder steps of a tokenizer.json, applied one after the other."""
 
     steps: tuple[DecoderStep, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class SentencePieceDecoderSpec:
-    """The decoder of SentencePiece itself, which needs only the model."""
+    """SentencePiece's own decoder, which needs no data besides the model."""
 
     model: SentencePieceSpec

@@ -1,4 +1,4 @@
-"""Samples labelled corpora for training a vocabulary: one pass counts, the next samples."""
+"""Samples labelled corpora for training a vocabulary: counts texts, then samples them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RESERVED = "\u2585"
 
 @dataclass(kw_only=True)
 class CorpusCount:
-    """The number of texts of a corpus, and of texts read with repetitions."""
+    """The number of texts of a corpus, and the number to read, repetitions included."""
 
     num_texts: int = 0
     num_read: int = 0
@@ -31,9 +31,10 @@ class CorpusCount:
 class Lines:
     """Cuts texts into lines for a trainer, and counts the changes.
 
-    num_cut: lines longer than ``max_length`` characters, cut at white space if possible.
-    num_blank: texts without a character.
-    num_reserved: lines with a character that the trainer reserves, replaced by a space.
+    num_cut: the number of lines longer than ``max_length``, cut at white space if possible.
+    num_blank: the number of texts without a character.
+    num_reserved: the number of lines with a character that the trainer reserves; it becomes a
+    space.
     """
 
     max_length: int
@@ -66,7 +67,7 @@ class Lines:
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """The texts to read; ``targets``: the number of texts of each corpus."""
+    """The texts to train on; ``targets``: the number of texts to read from each corpus."""
 
     corpora: Corpora
     targets: Mapping[str, int]
@@ -75,7 +76,7 @@ class Sample:
     watch: Callable[[Stage, int], None] = field(default=lambda _stage, _done: None)
 
     def __iter__(self) -> Iterator[str]:
-        """Yield the texts, corpus after corpus, each in its own order."""
+        """Yield the texts of one corpus after another, each corpus in its own order."""
         done = 0
         for name, texts in self.corpora.items():
             count = self.counts[name]
@@ -108,7 +109,7 @@ def _chosen(
 
 
 def open_corpora(corpora: Corpora | Iterable[str]) -> Corpora:
-    """Return corpora by label; refuse an iterable that cannot be read twice."""
+    """Return corpora by label; refuse an iterator, which cannot be read twice."""
     if isinstance(corpora, str):
         raise TextError("corpora is one str; pass a list of texts, or a mapping of labelled lists")
     labelled = corpora if isinstance(corpora, Mapping) else {"": corpora}
@@ -157,8 +158,8 @@ def _check_text(text: object, name: str, row: int) -> None:
 def allot(sizes: Mapping[str, int], *, alpha: float, limit: int | None) -> dict[str, int]:
     """Return the number of texts to read of each corpus, in proportion to p^alpha.
 
-    p is the corpus's share of all texts. ``limit`` texts are shared out, or by default all; shares
-    are rounded by largest remainder, and every corpus gets at least one text.
+    p is the corpus's share of all texts. ``limit``: the total number of texts to read, by default
+    all; numbers are rounded by largest remainder, and every corpus gets at least one text.
     """
     total = sum(sizes.values())
     wanted = total if limit is None else min(limit, total)
@@ -181,7 +182,7 @@ def sample(
     seed: int,
     watch: Callable[[Stage, int], None],
 ) -> Sample:
-    """Return the sample of counted corpora."""
+    """Return the sample to read from corpora that have been counted."""
     sizes = {name: count.num_texts for name, count in counts.items()}
     targets = allot(sizes, alpha=alpha, limit=limit)
     return Sample(corpora=corpora, targets=targets, counts=counts, seed=seed, watch=watch)

@@ -18,9 +18,9 @@ __all__ = ["with_tokens"]
 def with_tokens(tokenizer: Tokenizer, words: Sequence[str]) -> Tokenizer:
     """Return a tokenizer that encodes each of these words as one token; existing ids stay.
 
-    Words of the vocabulary are skipped. Raises :class:`ConfigError` for a tokenizer that is not
-    WordPiece or has an added token beyond its vocabulary, whose id a tokenizer.json could no longer
-    state, and for a word that normalization or punctuation would still split.
+    Words that are already in the vocabulary are skipped. Raises :class:`ConfigError` for a
+    tokenizer that is not WordPiece or has an added token beyond its vocabulary, whose id would
+    collide with the new tokens, and for a word that normalization or punctuation would still split.
     """
     spec = tokenizer.spec
     if not isinstance(spec.model, WordPieceSpec):

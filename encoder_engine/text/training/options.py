@@ -24,18 +24,18 @@ class TrainingOptions:
         trainer: the library; by default ``"tokenizers"`` for WordPiece and ``"sentencepiece"`` for
             Unigram. Unigram with ``tokenizers`` is not reproducible.
         vocab_size: pieces, special tokens included.
-        min_frequency: the least count of a pair that becomes a piece; WordPiece only.
+        min_frequency: how often a pair must occur to be merged into a piece; WordPiece only.
         lowercase: lower-case the text.
         strip_accents: remove accents, by default as ``lowercase``; WordPiece only.
-        special_tokens: tokens beside the model's own.
+        special_tokens: special tokens besides the model's own.
         byte_fallback: spell unknown characters by bytes; Unigram with ``sentencepiece`` only.
         character_coverage: share of all characters that must be spelled; the rarest others are
             unknown.
-        max_sentence_length: characters of a line; longer ones are cut.
-        input_limit: texts to read in all; by default as many as there are.
-        alpha: exponent of the corpora's shares: 1 leaves them as they are, 0 makes them equal.
+        max_sentence_length: the most characters of a line; longer lines are cut.
+        input_limit: the number of texts to read; by default all.
+        alpha: exponent of the corpora's shares of the texts: 1 keeps the shares, 0 makes them
+            equal.
         seed: the seed of the sampling.
-
     """
 
     model: ModelKind = "wordpiece"
@@ -54,7 +54,7 @@ class TrainingOptions:
 
     @property
     def chosen_trainer(self) -> Trainer:
-        """The library whose trainer is used."""
+        """The trainer to use: ``"tokenizers"`` or ``"sentencepiece"``."""
         default: Trainer = "tokenizers" if self.model == "wordpiece" else "sentencepiece"
         return self.trainer or default
 

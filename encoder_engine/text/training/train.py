@@ -1,4 +1,4 @@
-"""Trains a WordPiece or Unigram vocabulary on texts, and writes it as a tokenizer's directory."""
+"""Trains a WordPiece or Unigram vocabulary on texts, and writes a tokenizer directory."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ OWN_FILES = frozenset(
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingSummary:
-    """The summary of a training: texts read, changed and left out, and the vocabulary's size."""
+    """The result of a training: texts read, changed and left out, and the vocabulary's size."""
 
     directory: str
     model: ModelKind
@@ -94,14 +94,14 @@ def train_tokenizer(
         directory: where to write; it must not exist, unless ``overwrite`` replaces a tokenizer.
         options: by default those of :class:`TrainingOptions`.
         overwrite: replace a directory that holds nothing but a tokenizer.
-        watch: called with the stage - ``"count"``, ``"read"``, ``"train"`` - and texts done in it.
+        watch: called with the stage (``"count"``, ``"read"`` or ``"train"``) and the number of
+            texts done in that stage.
 
     Raises:
         InputError: the options contradict each other, or the texts do not make such a vocabulary.
-        TextError: a text is not a str; ``.row`` is its place in its corpus.
+        TextError: a text is not a str; ``.row`` is its index in its corpus.
         MissingDependencyError: the trainer is not installed.
         OutputError: the directory exists or cannot be written.
-
     """
     options = options or TrainingOptions()
     check_options(options)
@@ -248,7 +248,7 @@ def _check_target(target: Path, *, overwrite: bool) -> None:
 
 
 def _write(target: Path, save: Callable[[Path], None]) -> int:
-    """Save into a temporary folder, check that it loads, and move it to the target's place."""
+    """Save into a temporary folder, check that it loads, and rename it to ``target``."""
     with replacing_folder(target) as folder:
         save(folder)
         write_checksums(folder, [path.name for path in folder.iterdir()])

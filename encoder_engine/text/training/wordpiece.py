@@ -24,7 +24,7 @@ PREFIX = "##"
 
 
 class Alphabet:
-    """Counts characters after normalization, at the start of words and inside them separately."""
+    """Counts characters after normalization, separately at the start of words and inside words."""
 
     def __init__(self, normalizer: BertNormalizerSpec) -> None:
         normalizers, pre_tokenizers = _import("normalizers"), _import("pre_tokenizers")
@@ -39,7 +39,7 @@ class Alphabet:
         self._kinds: dict[str, str] = {}
 
     def see(self, line: str) -> None:
-        """Count a line."""
+        """Count the characters of a line."""
         text = f" {self._normalizer.normalize_str(line)}"
         self._pairs.update(pairwise(text))
 
@@ -67,7 +67,7 @@ class Alphabet:
         return [*sorted(kept), *(PREFIX + character for character in sorted(inner))]
 
     def _kind(self, character: str) -> str:
-        """Return the kind of a character: letter, white space, or a word by itself."""
+        """Return the class of a character: letter, white space, or a word of its own."""
         kind = self._kinds.get(character)
         if kind is None:
             pieces = self._pre_tokenizer.pre_tokenize_str(f"a{character}a")

@@ -1,1 +1,1 @@
-"""Pretraining: trains on a corpus by objectives, with the training loop."""
+"""Pretraining on a corpus by objectives, with the training loop."""

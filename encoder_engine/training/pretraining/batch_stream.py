@@ -1,9 +1,9 @@
 """The micro-batches of each training step, read and masked ahead of time by threads.
 
-How it works: the loader lists the micro-batches in one order, for any number of processes.
-Of the N micro-batches of a step, rank r of R takes numbers r, r + R, ...; a process that would get
-fewer than ceil(N / R) repeats the step's first one, because DDP and FSDP run in step. Threads read
-and mask the batches of the next 2 steps meanwhile. No random number depends on threads or ranks.
+How it works: the loader lists the micro-batches in one order, for any number of processes. Of the N
+micro-batches of a step, rank r of R takes numbers r, r + R, ...; a process that would get fewer
+than ceil(N / R) repeats the step's first one, because DDP and FSDP run in step. Threads read and
+mask the batches of the next 2 steps ahead of time. No random number depends on threads or ranks.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class BatchStream:
     def _slices(
         self, start: int, stop: int, position: Position, count: Callable[[int], int]
     ) -> Iterator[tuple[list[Slice], int, Position]]:
-        """Yield a step's slices for this process, how many count, and the next step's position."""
+        """Yield a step's slices for this process, how many of them count, and the next position."""
         stream = self._loader.slices(position)
         rank, size = self._world.rank, self._world.size
         for step in range(start, stop):
@@ -88,5 +88,5 @@ class BatchStream:
 def _step_batches(
     futures: list[Future[Inputs]], counted: int, next_position: Position
 ) -> StepBatches:
-    """Wait for a step's batches."""
+    """Wait for the threads to make a step's batches, and return these."""
     return StepBatches([future.result() for future in futures], counted, next_position)

@@ -1,8 +1,8 @@
 """Continued pretraining: loads a checkpoint, and adds the corpus' new tokens to its vocabulary.
 
 How it works: the corpus' tokens must begin with the checkpoint's, in the same order. Each further
-token is cut into tokens of the checkpoint, its pieces; its embedding and its output bias are the
-means of theirs. The new rows first take the table's spare rows, then extend it.
+token is tokenized into pieces, tokens of the checkpoint; its embedding and output bias are the
+means of the pieces'. The new rows first take the table's spare rows, then extend it.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def copy_modules(checkpoint: Path, directory: Path) -> None:
 
 
 def load_masked_lm(path_or_hub_id: str, corpus: Corpus) -> MaskedLM:
-    """Load a checkpoint with its head, cut to the corpus' vocabulary.
+    """Load a masked language model, with its vocabulary reduced to the corpus' tokens.
 
     Raises :class:`ConfigError` where the corpus has tokens that the checkpoint lacks.
     """
@@ -126,7 +126,7 @@ def load_masked_lm(path_or_hub_id: str, corpus: Corpus) -> MaskedLM:
 
 
 def _check_size(encoder: Encoder, corpus: Corpus, num_new: int) -> int:
-    """Return the id of the first new token; rows of the table from there on are spare."""
+    """Check the table's size; return the first new token's id, from which on rows are spare."""
     known, first = encoder.spec.embedding.vocab_size, corpus.vocabulary.size - num_new
     if known < first:
         raise ConfigError(
@@ -138,7 +138,7 @@ def _check_size(encoder: Encoder, corpus: Corpus, num_new: int) -> int:
 
 
 def _pieces_of_new_tokens(directory: Path, corpus: Corpus) -> list[list[int]]:
-    """Cut each of the corpus' new tokens into the checkpoint's tokens; return lists of ids."""
+    """Tokenize each of the corpus' new tokens into the checkpoint's tokens; return the ids."""
     own = tokenizer_of(corpus)
     if own is None:
         raise ConfigError(
@@ -159,7 +159,7 @@ def _pieces_of_new_tokens(directory: Path, corpus: Corpus) -> list[list[int]]:
 
 
 def extend_vocabulary(encoder: Encoder, pieces: Sequence[Sequence[int]], *, first: int) -> None:
-    """Add tokens from id ``first`` on, one for each list of pieces, in place.
+    """Add embeddings of new tokens from id ``first`` on, one per list of pieces, in place.
 
     A token's embedding is the mean of its pieces' embeddings. Spare rows are used first.
     """
@@ -180,7 +180,10 @@ def _set_table(encoder: Encoder, rows: Tensor) -> None:
 
 
 def _extended(rows: Tensor, pieces: Sequence[Sequence[int]], first: int) -> Tensor:
-    """Return the table with each list's mean row from ``first`` on; an empty list: all rows'."""
+    """Return the table with each list's mean embedding from ``first`` on.
+
+    [] gives the table's mean.
+    """
     known = rows[:first]
     means = [known[list(named)].mean(0) if named else known.mean(0) for named in pieces]
     if not means:

@@ -23,7 +23,7 @@ __all__ = ["Evaluation"]
 
 
 class Evaluation:
-    """Evaluates on the first batches of a loader: the same batches, masks and draws every time."""
+    """Evaluates on the first batches of a loader, with the same masks and draws every time."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class Evaluation:
         self._names, self._num_tokens = names, num_tokens
 
     def _slices(self) -> list[Slice]:
-        """List the batches, at most one epoch of them: no text is counted twice."""
+        """List the batches to evaluate, at most one epoch, so that no text is counted twice."""
         slices, seen = [], 0
         for slice_ in self._loader.slices():
             if slice_.epoch or seen >= self._num_tokens:
@@ -48,10 +48,10 @@ class Evaluation:
         return slices
 
     def _inputs(self) -> Iterator[tuple[Inputs, bool]]:
-        """Yield the batches of this process, and whether each counts.
+        """Yield the batches of this process, and whether each batch counts.
 
-        Every process gets the same number, because FSDP runs in step. What the model draws, such as
-        ELECTRA's tokens, is seeded by the batch's number among those of all processes.
+        Every process gets the same number, because FSDP runs in step. Random draws of the model,
+        such as ELECTRA's tokens, are seeded by the batch's index over all processes.
         """
         slices, size = self._slices(), self._world.size
         mine = slices[self._world.rank :: size]

@@ -1,4 +1,4 @@
-"""Builds what a recipe names: training sequences, objectives, and the model."""
+"""Builds training sequences, objectives and the model that a recipe describes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ __all__ = ["Text", "build_model", "build_objectives", "build_text", "save_model"
 
 
 class Text(NamedTuple):
-    """The training and the held-out part of a corpus."""
+    """The training part and the held-out part of a corpus."""
 
     corpus: Corpus
     training: Samples | Pairs
@@ -120,7 +120,7 @@ def build_objectives(
 def build_model(
     recipe: TrainingRecipe, corpus: Corpus, objectives: tuple[Objective, ...]
 ) -> TrainingModel:
-    """Make the model: weights drawn by the recipe's seed, or loaded from its checkpoint."""
+    """Make the model: with weights drawn by the recipe's seed, or loaded from a checkpoint."""
     torch.manual_seed(recipe.run.seed)
     wanted = recipe.objectives
     if recipe.model.checkpoint is not None:

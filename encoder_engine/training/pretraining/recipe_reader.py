@@ -1,4 +1,4 @@
-"""Reads recipes from files, names and single settings; refuses unknown keys."""
+"""Reads recipes by name, from files and from single settings; refuses unknown keys."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def find_recipe(
 ) -> TrainingRecipe:
     """Return a recipe by name, from a YAML or JSON file, or from ``file.py:function``.
 
-    ``settings``: changes, such as ``batch.tokens=65536``.
+    ``settings``: changed values, such as ``batch.tokens=65536``.
     ``corpus``: replaces ``data.corpus`` of the recipe.
     ``checkpoint``: the checkpoint to continue from, instead of the recipe's model.
     Raises :class:`ConfigError`.

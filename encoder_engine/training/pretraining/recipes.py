@@ -1,4 +1,4 @@
-"""The recipes of the package, by name, with the sizes and learning rates of their papers."""
+"""The package's recipes by name, with the sizes and learning rates of the papers."""
 
 from __future__ import annotations
 

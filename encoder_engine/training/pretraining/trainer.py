@@ -183,7 +183,7 @@ class Pretraining(Course):
         return self.recipe.batch.num_micro_batches(step, self.recipe.run.steps)
 
     def review(self, scores: dict[str, float]) -> None:
-        """Warn of a model that is far worse than guessing."""
+        """Warn of a loss that is far worse than uniform guessing."""
         warn_of_divergence(scores, self.text.corpus.vocabulary.size)
 
     def save_model(self, model: TrainingModel, directory: Path) -> None:
@@ -192,7 +192,7 @@ class Pretraining(Course):
 
 
 def _further(directory: Path, changes: list[str]) -> str:
-    """Return advice for training a finished run further, if only ``run.steps`` changed."""
+    """Return advice for training a finished run longer, if only ``run.steps`` changed."""
     if len(changes) != 1 or not changes[0].startswith("run.steps "):
         return ""
     return f"; to train it further, start a new run from the model {directory / 'model'}"

@@ -1,1 +1,1 @@
-"""Takes a training step: gradients over micro-batches, CUDA graphs, and numbers read late."""
+"""Computes a training step: gradients over micro-batches, CUDA graphs, late reading."""

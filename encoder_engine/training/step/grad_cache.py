@@ -44,7 +44,7 @@ def couple(
 
     scales: the factor of each summed loss in the loss that is differentiated.
     prepare: called with the number of a micro-batch before it is computed; seeds its dropout.
-    casting: makes the context of the forward passes.
+    casting: a function that makes the context of forward passes (autocast).
 
     The sums are float64 [losses]. A micro-batch beyond ``num_counted`` gets no gradient.
     """
@@ -77,7 +77,7 @@ def couple(
 def _of_all_ranks(
     parts: list[Tensor], batches: StepBatches, model: CoupledModel, world: World
 ) -> tuple[Tensor, slice]:
-    """Return the vectors of all ranks, and the slice that this rank's rows take."""
+    """Return the vectors of all ranks, and the slice of rows that are this rank's."""
     if parts:
         joined = torch.cat(parts)
     else:

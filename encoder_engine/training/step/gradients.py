@@ -1,4 +1,4 @@
-"""Adds up the gradient of a step over its micro-batches, on one of several processes."""
+"""Accumulates the gradient of a step over micro-batches, on one of several processes."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Gradients:
             return self._world.add_up(self._added_up(batches, step, terms))
 
     def _added_up(self, batches: StepBatches, step: int, terms: Mapping[str, float]) -> Tensor:
-        """Add up the gradients; return this process' sum of each loss."""
+        """Accumulate the gradients; return this process' sum of each loss."""
         model, world = self._model, self._world
         batches = batches._replace(inputs=[self._checked(inputs) for inputs in batches.inputs])
         totals = torch.zeros(len(model.weights), dtype=torch.float64, device=world.device)
@@ -110,7 +110,7 @@ class Gradients:
         return totals
 
     def _checked(self, inputs: Inputs) -> Inputs:
-        """Check a micro-batch on the host and return it: a check on a GPU would wait for that."""
+        """Check a micro-batch on the host, because a check on a GPU would wait for the device."""
         return inputs._replace(batch=self._model.encoder.check_batch(inputs.batch))
 
     def seed(self, step: int, place: int) -> None:
@@ -135,7 +135,7 @@ class Gradients:
         return loss, torch.stack([found[name].total.detach().double() for name in scales])
 
     def _synchronised(self, last: bool) -> AbstractContextManager[Any]:
-        """Return a context in which ranks exchange gradients only with the last micro-batch."""
+        """Return a context in which ranks exchange gradients, but only for the last micro-batch."""
         if self._world.size == 1:
             return nullcontext()
         if self._sharding == "full":

@@ -66,7 +66,7 @@ def why_no_graphs(model: TrainingModel, world: World, run: RunRecipe) -> str | N
 class StepGraphs:
     """The graphs of a model's training steps: one for each layout of micro-batches, one to update.
 
-    casting: makes the context of the forward passes.
+    casting: a function that makes the context of forward passes (autocast).
     """
 
     def __init__(
@@ -92,11 +92,11 @@ class StepGraphs:
 
     @property
     def is_captured(self) -> bool:
-        """True once one graph computes micro-batches, and another the update."""
+        """True once a graph computes micro-batches and another graph computes the update."""
         return self._update is not None and any(part.graph for part in self._parts.values())
 
     def begin(self, parts: Sequence[Inputs]) -> None:
-        """Begin a step: clear the totals, and capture graphs of layouts computed before."""
+        """Begin a step: clear the totals, and capture graphs of layouts that were used before."""
         self.totals.zero_()
         if not uses_graphs(self._device):
             if self._device.type != "cuda":
@@ -111,9 +111,10 @@ class StepGraphs:
                 part.graph = self._captured(part.compute)
 
     def compute(self, inputs: Inputs, scales: Mapping[str, float]) -> bool:
-        """Add the gradient and the losses of a micro-batch; return False for one without a layout.
+        """Add the gradient and the losses of a micro-batch; return False if it has no layout.
 
-        inputs: on the host. scales: the factor of each summed loss in the differentiated loss.
+        inputs: the micro-batch, on the host. scales: the factor of each summed loss in the
+        differentiated loss.
         """
         layout = self._layout_of(inputs)
         if layout is None:
@@ -153,7 +154,7 @@ class StepGraphs:
         return found
 
     def differentiate(self, static: StepInputs) -> None:
-        """Compute a layout's inputs; add losses to ``totals``, gradients to the weights'."""
+        """Compute the micro-batch in a layout's buffers; add its losses and gradients."""
         with self._casting():
             found = self._model(static.inputs())
             sums = [found[name].total for name in self._names]
@@ -176,13 +177,13 @@ class StepGraphs:
         return layout
 
     def _without(self, reason: str) -> None:
-        """Log why micro-batches have no layout, each reason once."""
+        """Log why micro-batches have no layout; each reason is logged once."""
         if reason not in self._reasons:
             LOGGER.warning(WITHOUT, reason)
         self._reasons.add(reason)
 
     def _captured(self, compute: Callable[[], None]) -> Any:
-        """Capture a computation as a graph; None where that fails, which ends all use of graphs."""
+        """Capture a computation as a graph; None if that fails, after which no graphs are used."""
         if self._pool is None:
             self._pool = CapturePool.new()
         parameters = list(self._model.parameters())
@@ -201,7 +202,7 @@ class StepGraphs:
         return graph
 
     def _drop_graphs(self) -> None:
-        """Free the graphs together: they share memory."""
+        """Free all graphs together, because they share memory."""
         self._parts.clear()
         self._update = self._pool = None
 
@@ -212,12 +213,12 @@ class StepGraphs:
 
 
 class _Part:
-    """The inputs of one layout, and the CUDA graph that computes them once it is captured."""
+    """The input buffers of one layout, and the CUDA graph that computes them once captured."""
 
     def __init__(self, graphs: StepGraphs, inputs: StepInputs) -> None:
         self._graphs, self.inputs = graphs, inputs
         self.graph: Any = None
 
     def compute(self) -> None:
-        """Compute the inputs without a graph."""
+        """Compute the micro-batch in the buffers without a graph."""
         self._graphs.differentiate(self.inputs)

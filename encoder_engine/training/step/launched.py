@@ -1,4 +1,4 @@
-"""The numbers of a step that was launched, which the host reads once the device has computed them.
+"""The losses and norm of a launched step, which the host reads when the device is done.
 
 On a GPU the host launches the next step before it reads a step's numbers: reading waits for the
 device, which would then idle until the host has launched more.
@@ -21,7 +21,7 @@ __all__ = ["Halt", "Launched", "Numbers", "can_read_late", "check_finite", "mean
 
 
 class Numbers:
-    """Numbers being copied from a device to the host; the next step may overwrite the originals."""
+    """Numbers being copied from the device to the host, so that later steps cannot change them."""
 
     def __init__(self, values: Tensor) -> None:
         self._ready = None
@@ -42,12 +42,12 @@ class Numbers:
 
 
 class Launched(NamedTuple):
-    """A step whose work is launched.
+    """A step whose kernels were launched, but whose losses were not read yet.
 
-    ``step``: its number, from 0.
+    ``step``: its index, from 0.
     ``tokens``: the number of tokens, over all processes.
     ``terms``: the number of terms of each loss, over all micro-batches and processes.
-    ``numbers``: the sum of each loss, and the gradient's norm before it was clipped.
+    ``numbers``: the sum of each loss, and the gradient's norm before clipping.
     """
 
     step: int
@@ -82,10 +82,10 @@ def mean_losses(
 
 
 class Halt:
-    """A mark on the device that stops all updates from the first step with NaN or infinity on.
+    """A flag on the device that stops all updates from the first step with NaN or infinity on.
 
-    The host reads a step's numbers when the next one is launched. Fused AdamW leaves weights and
-    moments alone where the mark is set, and so no weight moves after such a step. The mark stays.
+    The host reads a step's losses after the next step is launched. While the flag is set, fused
+    AdamW changes neither weights nor moments. The flag is never cleared.
     """
 
     def __init__(self, optimizers: Sequence[torch.optim.Optimizer], device: torch.device) -> None:
@@ -95,7 +95,7 @@ class Halt:
             optimizer.found_inf = self._mark  # type: ignore[attr-defined]
 
     def see(self, numbers: Tensor) -> None:
-        """Set the mark where a number of a step is not finite."""
+        """Set the flag if a number of a step is not finite."""
         # A number that is finite times 0 is 0, any other is NaN.
         self._mark.add_((numbers * 0.0).sum().ne(0.0)).clamp_(max=1.0)
 
@@ -109,7 +109,7 @@ def can_read_late(
 ) -> bool:
     """Return whether the numbers of a step may be read after the next one is launched.
 
-    Only torch's fused AdamW can skip an update by a mark on the device (:class:`Halt`), and only
+    Only torch's fused AdamW can skip an update by a flag on the device (:class:`Halt`), and only
     of weights that are not sharded. In float16 the host itself must skip a step that overflows.
     """
     halts = all(type(optimizer) is torch.optim.AdamW for optimizer in optimizers)
@@ -117,7 +117,7 @@ def can_read_late(
 
 
 def check_finite(what: str, value: float, step: int) -> None:
-    """Raise :class:`NonFiniteLossError` for a number of a step, from 0, that is not finite."""
+    """Raise :class:`NonFiniteLossError` if a value of step ``step`` (from 0) is not finite."""
     if not math.isfinite(value):
         raise NonFiniteLossError(
             f"{what} is {value} at step {step + 1}; the step is not taken. Begin again in another "

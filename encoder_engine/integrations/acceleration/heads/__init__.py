@@ -1,1 +1,1 @@
-"""Heads of transformers over an accelerated encoder, which computes only the rows they read."""
+"""Heads of transformers on an accelerated encoder, which computes only rows that they read."""

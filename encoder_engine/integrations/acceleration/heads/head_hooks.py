@@ -1,6 +1,6 @@
 """Lets an accelerated encoder compute in training only the rows that transformers' head reads.
 
-How it works: a hook before the model's forward notes the places of these rows for the encoder
+How it works: a hook before the model's forward records the positions of these rows for the encoder
 (:data:`RUNNING`), and transformers' own code computes the head from what the encoder returns:
 
 - For a ``...ForMaskedLM`` that gets labels, the labelled rows: [1, M, D] instead of [B, L, D]. The
@@ -51,7 +51,7 @@ def find_heads(model_type: str) -> dict[str, HeadLayout]:
 class HeadHooks:
     """The hooks of a model with a head.
 
-    ``replaced``: the class that replaces ``forward`` of an accelerated encoder.
+    ``replaced``: the class of objects that replace ``forward`` of accelerated encoders.
     ``full_logits``: compute all logits of a masked-language model in training too.
     """
 
@@ -59,7 +59,7 @@ class HeadHooks:
         self.replaced, self.full_logits = replaced, full_logits
 
     def put(self, model: Any) -> None:
-        """Register the hooks, in place of an earlier call's, if the model's head has any."""
+        """Register the hooks, replacing those of an earlier call, if the head supports them."""
         self.take(model)
         kind = type(model)
         own = kind.__module__.startswith("transformers.")
@@ -77,7 +77,7 @@ class HeadHooks:
     def before(
         self, model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-        """Note the rows that the head reads; return new arguments if only their labels remain."""
+        """Record the rows that the head reads; return changed arguments if labels were reduced."""
         named = _named(model, args, kwargs)
         if not _is_noted(model, named):
             return None
@@ -124,7 +124,7 @@ class HeadHooks:
         return (), {**named, "labels": labels_BL[places_BL][None]}
 
     def _is_plain(self, model: Any) -> bool:
-        """Return whether the head is transformers' own, and no other hook sees its rows."""
+        """Return whether the head is transformers' own code, and no other hook reads its rows."""
         kind = type(model)
         code, module = inspect.unwrap(kind.forward).__code__, sys.modules[kind.__module__]
         return (
@@ -135,7 +135,7 @@ class HeadHooks:
 
 
 def _is_noted(model: nn.Module, named: dict[str, Any]) -> bool:
-    """Return whether a call may read few rows; for others, compiled graphs need no break."""
+    """Return whether a call may read few rows; other calls need no graph break when compiled."""
     return model.training or named.get("labels") is not None
 
 
@@ -161,7 +161,7 @@ def _output_weight(model: Any) -> Tensor:
 
 
 def _has_plain_loss(model: Any) -> bool:
-    """Return whether the loss is transformers' own; another may count places without a label."""
+    """Return whether the loss is transformers' own; others may count unlabelled positions."""
     loss = getattr(model, "mlm_loss_fct", None)
     return "_loss_function" not in vars(model) and type(loss) in (type(None), nn.CrossEntropyLoss)
 
@@ -171,7 +171,7 @@ def _is_ours(hook: object) -> bool:
 
 
 def _named(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments by name; {} if they do not fit, which ``forward`` then reports."""
+    """Return the arguments by name; {} if they do not fit, an error that ``forward`` raises."""
     if not args:
         return kwargs
     names = inspect.signature(type(model).forward).parameters
@@ -181,7 +181,7 @@ def _named(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[st
 
 
 def _modules_of_head(model: Any) -> Iterator[nn.Module]:
-    """Yield the modules that see the rows: the model, its encoder, those of its head."""
+    """Yield the modules that receive the rows: the model, its encoder and its head's modules."""
     base = model.base_model
     yield from (model, base)
     for child in model.children():

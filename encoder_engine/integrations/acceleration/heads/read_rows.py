@@ -1,9 +1,9 @@
 """Rows of an accelerated encoder that a head reads, and logits that are never computed.
 
 How it works: transformers' own code computes a head of :class:`LabelledRows` instead of a padded
-batch. These are a tensor like any other, but their product with the output layer's weight gives
-:class:`PendingLogits`: hidden rows, weight and bias. The cross-entropy of those is one operation,
-``ops.masked_cross_entropy``. Everything else that reads them raises an error.
+batch. :class:`LabelledRows` behave like any tensor, but their product with the output layer's
+weight gives :class:`PendingLogits`: hidden rows, weight and bias. The cross-entropy of those is one
+operation, ``ops.masked_cross_entropy``. Everything else that reads them raises an error.
 
 Dimensions: B texts, L longest, M labelled rows, E width of the output layer's input, V vocabulary.
 """
@@ -32,7 +32,7 @@ class ReadRows(NamedTuple):
     """The rows of the encoder that a call of a head's model reads.
 
     ``input_ids``: the call's own tensor, by which the encoder recognises the call.
-    ``places_BL``: bool, true at these rows.
+    ``places_BL``: bool, true at the positions of these rows.
     ``selected``: the head gets no other rows.
     ``output_weight``: the output layer's weight if its logits are skipped, [V, E]; else None.
     """
@@ -43,7 +43,7 @@ class ReadRows(NamedTuple):
     output_weight: Tensor | None = None
 
     def has_any(self, others_BL: Tensor) -> bool:
-        """Return whether any of these rows is marked in ``others_BL``."""
+        """Return whether any of these rows is also marked in ``others_BL``."""
         return bool((self.places_BL & others_BL).any())
 
     def rows_within(self, sequences: Sequences, keep_BL: Tensor) -> SelectedRows:
@@ -51,7 +51,7 @@ class ReadRows(NamedTuple):
         return SelectedRows(self.places_BL[keep_BL].nonzero().flatten(), sequences)
 
     def shaped(self, hidden_MD: Tensor) -> Tensor:
-        """Return rows as the head takes them: [1, M, D], or without labels [B, 1, D]."""
+        """Return rows in the shape the head takes: [1, M, D]; without labels [B, 1, D]."""
         if self.output_weight is None:
             return hidden_MD[:, None]
         rows: LabelledRows = hidden_MD[None].as_subclass(LabelledRows)
@@ -63,19 +63,19 @@ RUNNING: ContextVar[ReadRows | None] = ContextVar("RUNNING", default=None)
 
 
 def find_read(input_ids: Tensor) -> ReadRows | None:
-    """Return the rows that the running call of these ids reads; None: all of them."""
+    """Return the rows that the running call with these ids reads; None: all rows."""
     read = RUNNING.get()
     return read if read is not None and read.input_ids is input_ids else None
 
 
 class LabelledRows(Tensor):
-    """Hidden states whose logits are skipped; every other operation has its usual result."""
+    """Hidden states whose logits are skipped; all other operations work as for any tensor."""
 
     @classmethod
     def __torch_function__(
         cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        """Call the function; the output layer's product is left to the loss."""
+        """Call the function, but replace the output layer's product by :class:`PendingLogits`."""
         call = (func, types, args, kwargs or {})
         return eagerly(cls._call, *call) if torch.compiler.is_compiling() else cls._call(*call)
 
@@ -105,7 +105,7 @@ class SkippedLogits:
     def __torch_function__(
         cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Tensor:
-        """Refuse to be an argument of PyTorch's functions."""
+        """Raise the error for logits that were not computed."""
         _refuse()
 
     # Python looks for operators in the class alone.
@@ -113,7 +113,7 @@ class SkippedLogits:
     __add__ = __sub__ = __mul__ = __truediv__ = __matmul__ = __neg__ = __gt__ = __lt__ = _refuse
 
     def __getattr__(self, name: str) -> NoReturn:
-        """Refuse to be read."""
+        """Raise the error for logits that were not computed."""
         if name.startswith("__"):
             # Python and its libraries look for protocols, such as copying, by these names.
             raise AttributeError(name)
@@ -121,9 +121,9 @@ class SkippedLogits:
 
 
 class PendingLogits(SkippedLogits):
-    """Stands for logits [.., V] while a head computes; their cross-entropy needs no logits.
+    """Stands in for logits [.., V] while a head computes; their cross-entropy needs no logits.
 
-    ``wide``: the loss is float32 at least.
+    ``wide``: the loss is at least float32.
     """
 
     def __init__(
