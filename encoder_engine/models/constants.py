@@ -32,7 +32,7 @@ class Constant(nn.Module):
         self.fit(torch.device("cpu"), torch.float32)
 
     def forward(self) -> Tensor:
-        """Return the constant."""
+        """Return the constant tensor."""
         return self.content
 
     def fit(self, device: torch.device, dtype: torch.dtype) -> None:
