@@ -116,7 +116,7 @@ class Pairs:
         )
 
     def _pair(self, number: int, place: int, epoch: int) -> tuple[Segment, Segment, bool]:
-        """Return both segments, and whether the pair is a positive."""
+        """Return both segments of a pair, and whether the pair is a positive."""
         generator = np.random.Generator(
             np.random.Philox(np.random.SeedSequence((self.seed, epoch, place)))
         )

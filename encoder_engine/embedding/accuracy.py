@@ -60,7 +60,7 @@ class Accuracy:
     def failure(self) -> str | None:
         """A message that names the cosine below its limit, with both values.
 
-        None: all are above.
+        None: no cosine is below its limit.
         """
         limits = COSINE_CLASSES[self.precision]
         for name, found, limit in (

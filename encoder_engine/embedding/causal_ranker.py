@@ -142,7 +142,7 @@ class CausalRanker(Ranker):
         template: the text around query and document, the default instruction and the answers,
             instead of the directory's. A plain directory has no template; for a qwen3 the default
             is Qwen3-Reranker's.
-        activation: None: the directory's, by default sigmoid.
+        activation: the function from log-odds to scores; None: the directory's, by default sigmoid.
 
         Raises :class:`ConfigError` for a plain directory of another family without ``template``,
         and :class:`MissingDependencyError` where there is a chat template and no Jinja (extra

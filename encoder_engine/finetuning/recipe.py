@@ -133,7 +133,7 @@ class TunedOptimizer(OptimizerRecipe):
     """The optimizer, with fine-tuning's defaults.
 
     ``head_rate``: the head's learning rate, as a multiple of the encoder's.
-    ``layer_decay``: a block's learning rate, as a multiple of that of the block above it (Howard &
+    ``layer_decay``: a block's learning rate, as a multiple of the next higher block's (Howard &
     Ruder 2018).
     """
 

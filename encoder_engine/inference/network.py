@@ -187,8 +187,8 @@ class CompiledNetwork:
     def layer_program(self, first: int | None, last: int) -> Program:
         """Return the program from layer ``first`` to layer ``last``, [T, D] in the dtype.
 
-        0 are the embeddings. ``first`` None: from the token ids; else the program's input are the
-        rows of that layer.
+        Layer 0 is the embeddings. ``first`` None: the program's input is token ids; else it is the
+        hidden states of layer ``first``.
         """
         program = Program(self.dtype)
         if first is None:

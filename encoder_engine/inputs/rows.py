@@ -173,7 +173,7 @@ class Place:
         return self.make_row(text, identifier, pair, kept)
 
     def kept(self, value: object, column: str) -> object:
-        """Return a value to write beside the results; refuse a text that UTF-8 cannot encode."""
+        """Return a value of a kept column; refuse a text that UTF-8 cannot encode."""
         if isinstance(value, str) and (start := find_surrogate(value)) is not None:
             self.refuse(f"{column} has {describe_surrogate(value, start)}")
         return value

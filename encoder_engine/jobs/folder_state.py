@@ -49,7 +49,7 @@ class FolderState:
 
     @property
     def plan(self) -> dict[str, Any] | None:
-        """The plan of earlier runs; None for a folder without records."""
+        """The model, tokenizer and options of earlier runs, as recorded; None without records."""
         return self.journal.plan if self.manifest is None else self.manifest["plan"]
 
 

@@ -305,10 +305,7 @@ class GrowingFolder(ShardFolder):
         return groups
 
     def _write(self, folder: Path, number: int, pieces: list[_Piece]) -> ShardRecord:
-        """Hard-link a shard that keeps all rows.
-
-        Or copy the kept rows of several into one shard.
-        """
+        """Hard-link a shard that keeps all rows, or write one from the kept rows of several."""
         names = [*shard_names(number, self._plan["options"]), rows_name(number)]
         first = pieces[0].record
         if len(pieces) == 1 and pieces[0].stays.all():

@@ -39,7 +39,7 @@ class WindowEmbedder(Protocol):
 
 
 class LocalEmbedder:
-    """Embeds in this process, one window at a time.
+    """Embeds in this process, one window (consecutive rows of the inputs) at a time.
 
     ``overlapped``: a thread tokenizes the next window at the same time. This is faster if a GPU
     computes; on a CPU the encoder already uses all cores, and the thread would take time from it.

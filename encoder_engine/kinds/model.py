@@ -86,7 +86,7 @@ class Model(metaclass=ABCMeta):
 
     @property
     def device(self) -> str:
-        """The device that computes, in PyTorch's notation."""
+        """The device that computes, written as in PyTorch."""
         return str(self.engine.device)
 
     @property

@@ -153,7 +153,7 @@ class Labels(Pairs):
     name = "labels"
 
     def resolve(self, *, activation: Activation | None = None, **common: Any) -> ScoreOptions:
-        """Validate the options of a call; the softmax is over all scores of a text."""
+        """Validate the options of a call; a softmax is over the scores of all labels of a text."""
         function = self.model.label_function
         is_softmax = function == "softmax"
         chosen = activation or ("identity" if is_softmax else function)

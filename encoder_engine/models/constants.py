@@ -14,7 +14,7 @@ __all__ = ["Constant"]
 
 
 class Constant(nn.Module):
-    """A constant tensor that is not saved: integers, float32, or float64 as the weights.
+    """A constant tensor that is not saved: integers or float32; float64 if the weights are float64.
 
     The constant lives on the weights' device, but is never rounded to their dtype: ``make`` builds
     the constant again whenever the weights are moved or cast.
@@ -32,7 +32,7 @@ class Constant(nn.Module):
         self.fit(torch.device("cpu"), torch.float32)
 
     def forward(self) -> Tensor:
-        """Return the constant."""
+        """Return the constant tensor."""
         return self.content
 
     def fit(self, device: torch.device, dtype: torch.dtype) -> None:

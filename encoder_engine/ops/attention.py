@@ -150,7 +150,7 @@ def attention(
     ``query_THD``: [T, H, D].
     ``key_TKD``, ``value_TKD``: [T, K, D], K divides H; query heads share key heads in order
     (Ainslie et al. 2023); one dtype and device with the query.
-    ``scale``: of the scores; default ``D ** -0.5``.
+    ``scale``: the factor of the scores; default ``D ** -0.5``.
     ``dropout``: the probability of dropping an attention weight.
     ``window``: the number of tokens that a token attends to on either side: ModernBERT's
     ``local_attention // 2``, Longformer's ``attention_window // 2``. None: all.
@@ -163,9 +163,9 @@ def attention(
     ``disentangled``: vectors of distances, multiplied by query and key (DeBERTa; He et al. 2021)
     under the same ``scale``; :func:`log_position_entries` maps distances to vectors. Its entries
     must be 0 to N - 1: on a CPU they are checked; on a GPU the check would wait for the device, and
-    an entry outside reads other memory, or ends the process. On a GPU, ``aten`` sums their
-    gradients by atomics.
-    ``query_rows``: the query and the result hold these M rows alone, [M, H, D].
+    an entry out of range reads other memory, or ends the process. On a GPU, ``aten`` sums the
+    vectors' gradients by atomics.
+    ``query_rows``: the query and the result have only these M rows, [M, H, D].
     ``global_rows``: with a ``window``, rows that attend to every token of their sequence and that
     every token attends to. For global rows with projections of their own (Longformer), call again
     with ``query_rows=global_rows`` and write the result over theirs.

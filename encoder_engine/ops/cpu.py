@@ -78,7 +78,10 @@ def release_kept_memory() -> None:
 
 
 def is_automatic(_facts: CallFacts) -> bool:
-    """Return whether native kernels may be chosen automatically: portable ones are slower."""
+    """Return whether native kernels may be chosen automatically.
+
+    They may not where only the portable ones run: these are slower.
+    """
     return _instruction_set() != "portable"
 
 

@@ -173,7 +173,7 @@ class SelectedRows:
     def grouped_order(self) -> Tensor | None:
         """The index of each row in the joined :attr:`groups`, int64 [M].
 
-        None: the order is equal.
+        None: the joined groups are already in row order.
         """
         joined = np.concatenate([selected.reshape(-1) for *_, selected in self._host_groups()])
         unmoved = np.arange(len(joined))

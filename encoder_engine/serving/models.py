@@ -53,7 +53,7 @@ class ServedModel:
 
     @property
     def engine(self) -> Any:
-        """The engine that computes."""
+        """The engine that runs the model."""
         return self.model.engine
 
     @property

@@ -151,8 +151,8 @@ class TaskBatch(NamedTuple):
 
     ``rows``: the tokens of all sequences.
     ``targets``: arrays by name: int64 classes and rows, float32 scores.
-    ``chosen``: the tokens whose hidden states the head reads, int64 [M], ascending; None: all
-    tokens, or one of each sequence.
+    ``chosen``: the tokens whose hidden states the head reads, int64 [M], ascending; None: the
+    head itself reads all tokens, or pools one vector of each sequence.
     """
 
     rows: TokenRows

@@ -73,7 +73,7 @@ def read_texts(
 def _rest(
     store: StoredVectors, stream: Iterator[Row], first_row: int, rows: Collection[int]
 ) -> dict[int, str]:
-    """Read rows that have no recorded digest: those of a single file; a folder has none."""
+    """Read rows without recorded digests: all rows of a single file; in a folder there are none."""
     found, row = {}, first_row
     for row, read in enumerate(stream, start=first_row + 1):
         if row - 1 in rows:

@@ -430,7 +430,7 @@ class _LanceWriter(_TableWriter):
 
 @contextlib.contextmanager
 def _lance_errors() -> Iterator[None]:
-    """Shorten lance's error messages by the location in lance's source."""
+    """Remove the location in lance's source code from lance's error messages."""
     try:
         yield
     except OSError as error:

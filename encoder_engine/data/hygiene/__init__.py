@@ -1,1 +1,1 @@
-"""Cleans texts: removes duplicates, personal data and languages, and records what was dropped."""
+"""Cleans texts: drops duplicates and other languages, masks personal data, counts what it did."""

@@ -146,7 +146,7 @@ def write_splade_settings(
     default_route: Route = "document",
     base_model: str | None = None,
 ) -> None:
-    """Write the files of a ``SparseEncoder``, except masked LM and tokenizer, and the card.
+    """Write a ``SparseEncoder``'s files and model card, but not the masked LM and the tokenizer.
 
     queries: the token weights of queries, which a Router stores beside the masked LM of documents;
     the masked LM is in :func:`encoder_folder`.

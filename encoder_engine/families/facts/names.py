@@ -94,7 +94,7 @@ class Rename:
     def apply(self, name: str) -> Origin | None:
         """Return the tensors that one of the engine's parameters comes from.
 
-        None: not this module's.
+        None: the parameter belongs to another module.
         """
         module, _, part = name.rpartition(".")
         before, marker, after = self.ours.partition(BLOCK)

@@ -75,7 +75,7 @@ PASSED_ON = ("encoder_engine", "sentence_transformers", "torch", "transformers")
 
 
 def warn_of_left_padding(mask: str) -> None:
-    """Warn, at the caller's line, that left padding makes the original forward compute."""
+    """Warn, at the caller's line, that the original forward computes because of left padding."""
     warn_of_original(
         f"{mask} has texts that begin with padding",
         "pad on the right (tokenizer.padding_side = 'right')",

@@ -79,7 +79,10 @@ def refuse_tracing() -> None:
 
 @_disable_dynamo
 def eagerly(compute: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Call outside of torch.compile's graphs, which would make each call's checks constants."""
+    """Return the result of a function that torch.compile must not trace.
+
+    Traced, checks of the arguments would be evaluated once and kept as constants.
+    """
     return compute(*args, **kwargs)
 
 

@@ -248,7 +248,7 @@ class NativeCalls:
 
 
 def _oddly_named(spec: TokenizerSpec) -> frozenset[int]:
-    """Return the ids of tokens that Hugging Face names by the input text, such as unknown ones."""
+    """Return ids whose tokens Hugging Face reports as the input's text, such as unknown tokens."""
     odd = [t.id for t in spec.added_tokens if t.lstrip or t.rstrip or t.normalized]
     if isinstance(spec.model, UnigramSpec) and spec.model.unk_id is not None:
         odd.append(spec.model.unk_id)

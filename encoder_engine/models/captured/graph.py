@@ -72,7 +72,7 @@ class CapturePool(NamedTuple):
 
     @classmethod
     def new(cls) -> CapturePool:
-        """Make a pool on the current device."""
+        """Make a memory pool and a stream on the current CUDA device."""
         return cls(torch.cuda.graph_pool_handle(), _free_stream())
 
 

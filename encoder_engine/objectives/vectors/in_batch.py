@@ -159,7 +159,7 @@ class Candidates:
     guide: GuideFilter | None = None
 
     def left_out(self, direction: Direction, tile: slice) -> Tensor:
-        """Mark the candidates that the rows of a tile leave out, bool [R, candidates]."""
+        """Mark candidates outside the denominators of a tile's rows, bool [R, candidates]."""
         side, candidate = direction.split("_to_")
         device = self.owners_C.device
         rows_R = torch.arange(self.num_rows, device=device)[tile, None]

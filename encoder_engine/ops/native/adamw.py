@@ -19,7 +19,7 @@ __all__ = ["AdamWTensor", "gradient_norm", "take_step"]
 class AdamWTensor(NamedTuple):
     """A contiguous float32 parameter with its gradient and moments, and the factors of its update.
 
-    ``learning_rate``: divided by ``1 - beta1^step``.
+    ``learning_rate``: the learning rate, divided by ``1 - beta1^step``.
     ``decay``: ``1 - learning rate * weight decay``.
     ``correction``: ``1 / sqrt(1 - beta2^step)``.
     """

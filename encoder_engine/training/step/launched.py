@@ -34,7 +34,7 @@ class Numbers:
             self._ready.record(torch.cuda.current_stream(values.device))
 
     def read(self) -> list[float]:
-        """Wait for the numbers, and return them."""
+        """Wait until the copy to the host is complete, and return the numbers."""
         if self._ready is not None:
             self._ready.synchronize()
         found: list[float] = self._host.tolist()
