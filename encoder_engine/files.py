@@ -358,11 +358,22 @@ def write_checksums(directory: Path, names: Iterable[str]) -> None:
     write_atomically(directory / CHECKSUMS, "".join(lines).encode())
 
 
+def _refuse_without_locks(folder: Path) -> None:
+    """Raise :class:`OutputError` on Windows, which has neither POSIX's locks nor ``O_NOFOLLOW``."""
+    if not hasattr(os, "O_NOFOLLOW"):
+        raise OutputError(
+            f"{folder} cannot be locked: this system has no POSIX locks of files, and two runs might "
+            "write the same folder; compute in memory here, or write it on Linux or macOS"
+        )
+
+
 def refuse_locked(folder: Path) -> None:
     """Raise :class:`LockedError` where another run holds the folder's lock; changes nothing.
 
-    Any number of processes may check at once, by a shared lock.
+    Any number of processes may check at once, by a shared lock. Raises :class:`OutputError` on
+    Windows.
     """
+    _refuse_without_locks(folder)
     import fcntl
 
     path = folder / LOCK_NAME
@@ -406,7 +417,8 @@ class FolderLock:
     """Allows one run at a time in a folder: holds a lock file from entry to exit, then removes it.
 
     The system releases the lock of a killed process: a lock file without a holder is taken over. A
-    file or link of that name that is not a lock is refused and left alone.
+    file or link of that name that is not a lock is refused and left alone. So is every folder on
+    Windows.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -415,6 +427,7 @@ class FolderLock:
         self._descriptor = -1
 
     def __enter__(self) -> Self:
+        _refuse_without_locks(self._folder)
         try:
             while not self._take():
                 pass

@@ -80,6 +80,14 @@ def test_where_nothing_can_be_locked_a_run_goes_on_with_a_warning(
     assert not (tmp_path / files.LOCK_NAME).exists()
 
 
+def test_a_system_without_locks_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "O_NOFOLLOW")
+    for lock in (files.refuse_locked, lambda folder: files.FolderLock(folder).__enter__()):
+        with pytest.raises(OutputError, match=r"cannot be locked: .*compute in memory here"):
+            lock(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
 def test_many_may_look_at_a_lock_at_once(tmp_path: Path) -> None:
     path = tmp_path / files.LOCK_NAME
     path.write_text("4711\n", encoding="ascii")

