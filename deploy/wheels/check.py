@@ -31,7 +31,7 @@ TABLE = ROOT / "docs" / "wheels.md"
 # Those that every system of a kind has.
 SYSTEM_LIBRARIES = (
     *("ld-linux-aarch64.so.1", "ld-linux-x86-64.so.2", "libc.so.6", "libdl.so.2", "libm.so.6"),
-    *("libpthread.so.0", "libc.so", "libSystem.B.dylib", "KERNEL32.dll", "api-ms-win-crt-.dll"),
+    *("libpthread.so.0", "libc.so", "libSystem.B.dylib", "KERNEL32.dll", "api-ms-win-crt-*.dll"),
 )
 HEAD = """# Wheels: what was run where
 
@@ -100,7 +100,7 @@ def links(wheel: Path) -> str:
     named = {str(getattr(library, "name", library)) for library in binary.libraries}
     # The name of a library for macOS itself is among them.
     named.discard("@rpath/_native.so")
-    found = sorted({re.sub(r".*/|(?<=crt-).*(?=\.dll)", "", one) for one in named})
+    found = sorted({re.sub(r"(?<=-crt-).*(?=\.dll)", "*", Path(one).name) for one in named})
     _, _, python, _, platform = wheel.stem.split("-")
     known = {f"{python.replace('cp', 'python')}.dll", *SYSTEM_LIBRARIES}
     assert known.issuperset(found), f"{wheel.name} needs {', '.join(found)}"

@@ -56,6 +56,7 @@ def test_a_commit_gives_the_same_wheel_twice(tmp_path: Path) -> None:
     )
     assert "manylinux2014_x86_64" in first.name
     assert first.read_bytes() == second.read_bytes()
+    assert "libc.so.6" in script("check").links(first)
 
 
 @pytest.mark.parametrize(
