@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from encoder_engine.errors import ResumeError
-from encoder_engine.files import FolderLock, writing
+from encoder_engine.files import writing
+from encoder_engine.locks import FolderLock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

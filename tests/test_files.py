@@ -3,14 +3,8 @@
 from __future__ import annotations
 
 import base64
-import errno
-import fcntl
 import hashlib
-import os
 import shutil
-import subprocess
-import sys
-import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,8 +13,6 @@ from encoder_engine import files, folders
 from encoder_engine.errors import (
     ChecksumError,
     ConfigError,
-    EncoderEngineWarning,
-    LockedError,
     OutputError,
 )
 from encoder_engine.json_values import read_json
@@ -59,66 +51,6 @@ def test_any_flipped_bit_of_the_packaged_weights_is_found(minilm: Path, tmp_path
         file.write(bytes([byte ^ 1]))
     with pytest.raises(ChecksumError, match=r"model\.safetensors"):
         files.verify_checksums(weights.parent)
-
-
-@pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP])
-def test_where_nothing_can_be_locked_a_run_goes_on_with_a_warning(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
-) -> None:
-    def refuse(_descriptor: int, _kind: int) -> None:
-        raise OSError(number, os.strerror(number))
-
-    monkeypatch.setattr(fcntl, "flock", refuse)
-    with (
-        pytest.warns(
-            EncoderEngineWarning, match="has no locks .*do not start a second run"
-        ) as told,
-        files.FolderLock(tmp_path),
-    ):
-        assert (tmp_path / files.LOCK_NAME).read_text("ascii") == f"{os.getpid()}\n"
-    assert told[0].filename == __file__
-    assert not (tmp_path / files.LOCK_NAME).exists()
-
-
-def test_many_may_look_at_a_lock_at_once(tmp_path: Path) -> None:
-    path = tmp_path / files.LOCK_NAME
-    path.write_text("4711\n", encoding="ascii")
-    with path.open("rb") as looking:
-        fcntl.flock(looking, fcntl.LOCK_SH)
-        files.refuse_locked(tmp_path)
-    assert path.read_text("ascii") == "4711\n"
-
-
-def test_a_run_begins_while_another_looks_at_the_lock(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(files, "_LOCK_SECONDS", 60.0)
-    path = tmp_path / files.LOCK_NAME
-    path.write_text("4711\n", encoding="ascii")
-    descriptor = os.open(path, os.O_RDONLY)
-    fcntl.flock(descriptor, fcntl.LOCK_SH)
-    looking = threading.Timer(0.03, os.close, [descriptor])
-    looking.start()
-    with files.FolderLock(tmp_path):
-        assert path.read_text("ascii") == f"{os.getpid()}\n"
-    looking.join()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("holder", ["running", "gone", "none", "nobody"])
-def test_a_lock_names_its_holder_only_where_that_runs(tmp_path: Path, holder: str) -> None:
-    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
-        pass
-    numbers = {"running": str(os.getpid()), "gone": str(ended.pid), "none": "", "nobody": "0"}
-    path = tmp_path / files.LOCK_NAME
-    path.write_text(f"{numbers[holder]}\n", encoding="ascii")
-    words = rf"another run{rf' .process {os.getpid()}.' if holder == 'running' else ''};"
-    with path.open("rb") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        with pytest.raises(LockedError, match=words):
-            files.refuse_locked(tmp_path)
-        with pytest.raises(LockedError, match=words):
-            files.FolderLock(tmp_path).__enter__()
 
 
 def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@
 #include <new>
 
 #include "bindings/errors.h"
-#include "common/zeroed_memory.h"
 
 namespace py = pybind11;
 
@@ -144,7 +143,10 @@ private:
     }
 
     size_t size_;
-    std::unique_ptr<PyObject*[], free_memory> ints_;  // whose pages come with the first ids
+    struct free_ints {
+        void operator()(PyObject** ints) const { std::free(ints); }
+    };
+    std::unique_ptr<PyObject*[], free_ints> ints_;  // whose pages come with the first ids
     PyObject* stranger_ = nullptr;
     std::unique_ptr<span[]> spans_;  // made with the first offsets
 };

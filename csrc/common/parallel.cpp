@@ -2,7 +2,9 @@
 // against it.
 #include "common/parallel.h"
 
+#if !defined(_WIN32)
 #include <dlfcn.h>
+#endif
 #if defined(__linux__)
 #include <link.h>
 #endif
@@ -39,7 +41,11 @@ omp_parallel find_omp_parallel() {
     if (known != nullptr) return known;
     const uint64_t now = num_loaded();
     if (seen.load() == now) return nullptr;
+#if defined(_WIN32)
+    const omp_parallel fresh = nullptr;  // the runtimes of PyTorch there do not have it
+#else
     const auto fresh = reinterpret_cast<omp_parallel>(dlsym(RTLD_DEFAULT, "GOMP_parallel"));
+#endif
     found = fresh;
     seen = now;
     return fresh;

@@ -1,12 +1,15 @@
 // The pool of threads: many callers, sleeping threads, forks; and the limits of control groups.
-#include <sys/stat.h>
+#if !defined(_WIN32)
 #include <sys/wait.h>
 #include <unistd.h>
+#endif
 
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
+#include <random>
 #include <string>
 #include <thread>
 #include <vector>
@@ -33,9 +36,7 @@ int64_t count_together(thread_pool& pool, int num_threads, int64_t count) {
 }
 
 void write_file(const std::string& path, const std::string& content) {
-    for (size_t at = path.find('/', 1); at != std::string::npos; at = path.find('/', at + 1)) {
-        mkdir(path.substr(0, at).c_str(), 0755);
-    }
+    std::filesystem::create_directories(std::filesystem::path(path).parent_path());
     std::ofstream(path) << content;
 }
 
@@ -62,6 +63,7 @@ void test_many_callers_share_a_pool() {
 }
 
 void test_a_forked_child_has_threads_of_its_own() {
+#if !defined(_WIN32)
     thread_pool pool(50);
     CHECK(count_together(pool, 3, 1000) == 1000);
     const uint64_t forks = fork_count();
@@ -76,11 +78,12 @@ void test_a_forked_child_has_threads_of_its_own() {
     int status = -1;
     CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
     CHECK(count_together(pool, 3, 1000) == 1000);
+#endif
 }
 
 void test_quotas_of_control_groups() {
-    char folder[] = "/tmp/encoder_engine_quota_XXXXXX";
-    const std::string root = mkdtemp(folder);
+    const std::string name = "encoder_engine_quota_" + std::to_string(std::random_device()());
+    const std::string root = (std::filesystem::temp_directory_path() / name).string();
     CHECK(cpu_quota(root) == 0.0);
     write_file(root + "/proc/self/cgroup", "0::/outer/inner\n");
     CHECK(cpu_quota(root) == 0.0);
@@ -98,7 +101,7 @@ void test_quotas_of_control_groups() {
     CHECK(cpu_quota(root) == 0.0);
     write_file(root + "/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "350000\n");
     CHECK(cpu_quota(root) == 3.5);
-    CHECK(std::system(("rm -r " + root).c_str()) == 0);
+    std::filesystem::remove_all(root);
     CHECK(default_threads() >= 1);
     CHECK(num_usable_cpus() >= 1);
     CHECK(num_usable_cpus() <= num_allowed_cpus());

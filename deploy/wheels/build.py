@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -29,13 +30,36 @@ class Target:
     suffix: str
 
 
-# glibc 2.17 is that of manylinux2014; auditwheel reads the tag from what a wheel links.
+# glibc 2.17 is that of manylinux2014. auditwheel reads the tag of a Linux wheel from what it links.
 TARGETS = {
     "linux-x86_64": Target(
-        zig="x86_64-linux-gnu.2.17", platform="linux_x86_64", suffix="x86_64-linux-gnu"
+        zig="x86_64-linux-gnu.2.17",
+        platform="linux_x86_64",
+        suffix=".cpython-{}-x86_64-linux-gnu.so",
     ),
     "linux-arm64": Target(
-        zig="aarch64-linux-gnu.2.17", platform="linux_aarch64", suffix="aarch64-linux-gnu"
+        zig="aarch64-linux-gnu.2.17",
+        platform="linux_aarch64",
+        suffix=".cpython-{}-aarch64-linux-gnu.so",
+    ),
+    "musllinux-x86_64": Target(
+        zig="x86_64-linux-musl",
+        platform="linux_x86_64",
+        suffix=".cpython-{}-x86_64-linux-musl.so",
+    ),
+    "musllinux-arm64": Target(
+        zig="aarch64-linux-musl",
+        platform="linux_aarch64",
+        suffix=".cpython-{}-aarch64-linux-musl.so",
+    ),
+    "macos-arm64": Target(
+        zig="aarch64-macos.11.0", platform="macosx_11_0_arm64", suffix=".cpython-{}-darwin.so"
+    ),
+    "macos-x86_64": Target(
+        zig="x86_64-macos.11.0", platform="macosx_11_0_x86_64", suffix=".cpython-{}-darwin.so"
+    ),
+    "windows-x86_64": Target(
+        zig="x86_64-windows-gnu", platform="win_amd64", suffix=".cp{}-win_amd64.pyd"
     ),
 }
 
@@ -57,20 +81,19 @@ def main(arguments: list[str] | None = None) -> None:
 
 def build(target: Target, python: str, folder: Path, output: Path) -> Path:
     """Build one wheel into ``output``; ``folder`` keeps the compiled core for the next Python."""
-    zig = importlib.util.find_spec("ziglang")
-    if zig is None or zig.origin is None:
-        raise SystemExit("ziglang is not installed; pip install '.[release]' brings it")
     digits = python.replace(".", "")
-    suffix = f".cpython-{digits}-{target.suffix}.so"
+    suffix = target.suffix.format(digits)
     settings = {
         "CMAKE_TOOLCHAIN_FILE": Path(__file__).with_name("zig.cmake"),
         "ENCODER_ENGINE_TARGET": target.zig,
-        "ENCODER_ENGINE_ZIG": Path(zig.origin).with_name("zig"),
+        "ENCODER_ENGINE_ZIG": zig(),
         "Python_INCLUDE_DIR": headers(python, folder / "include"),
         "PYTHON_MODULE_EXTENSION": suffix,
         "PYTHON_MODULE_DEBUG_POSTFIX": "",
         "PYTHON_IS_DEBUG": "OFF",
     }
+    if target.platform.startswith("win"):
+        settings["Python_LIBRARY"] = windows_library(folder / "include" / f"python{python}", digits)
     environment = os.environ | {
         "CMAKE_ARGS": " ".join(f"'-D{name}={value}'" for name, value in settings.items()),
         "SETUPTOOLS_EXT_SUFFIX": suffix,
@@ -89,12 +112,24 @@ def build(target: Target, python: str, folder: Path, output: Path) -> Path:
     tags += [f"--platform-tag={target.platform}", "--remove", str(untagged)]
     run(sys.executable, "-m", "wheel", "tags", *tags, environment=environment)
     (wheel,) = made.glob("*.whl")
+    if not target.platform.startswith("linux"):
+        return Path(shutil.copy(wheel, output))
     audited = folder / "audited"
     shutil.rmtree(audited, ignore_errors=True)
-    command = ["-m", "auditwheel", "repair", "--wheel-dir", str(audited), str(wheel)]
+    # Zig calls musl libc.so. So does musl, whatever its file is called; auditwheel knows Alpine's.
+    command = ["-m", "auditwheel", "repair", "--exclude=libc.so", "--wheel-dir", str(audited)]
+    command += [str(wheel)]
     run(sys.executable, *command, environment=environment)
     (wheel,) = audited.glob("*.whl")
     return Path(shutil.copy(wheel, output))
+
+
+def zig() -> Path:
+    """Find Zig's program."""
+    spec = importlib.util.find_spec("ziglang")
+    if spec is None or spec.origin is None:
+        raise SystemExit("ziglang is not installed; pip install '.[release]' brings it")
+    return Path(spec.origin).with_name("zig")
 
 
 def headers(python: str, folder: Path) -> Path:
@@ -116,6 +151,21 @@ def headers(python: str, folder: Path) -> Path:
         f"the headers of Python {python} are not here; install it with its headers, set "
         f"PYTHON_HEADERS to a folder that holds {name}/Python.h, or choose others by --pythons"
     )
+
+
+def windows_library(folder: Path, digits: str) -> Path:
+    """Turn the headers in a folder into those of Windows; return an import library of their names.
+
+    Windows wants to know of each name which DLL holds it, and the headers declare them all.
+    """
+    shutil.copy2(Path(__file__).with_name("windows-pyconfig.h"), folder / "pyconfig.h")
+    code = "".join(path.read_text("utf-8") for path in sorted(folder.rglob("*.h")))
+    names = sorted(set(re.findall(r"\bPyAPI_(FUNC|DATA)\([^()]*\)\s*(\w+)", code)))
+    lines = [f"{name}{' DATA' * (kind == 'DATA')}\n" for kind, name in names]
+    definition, library = folder / "python.def", folder / f"python{digits}.lib"
+    definition.write_text(f"LIBRARY python{digits}.dll\nEXPORTS\n{''.join(lines)}", "ascii")
+    run(str(zig()), "dlltool", "-m", "i386:x86-64", "-d", str(definition), "-l", str(library))
+    return library
 
 
 def run(*command: str, environment: dict[str, str] | None = None) -> str:

@@ -1,8 +1,8 @@
 """Installs each wheel where it can run, compares what it computes, and writes docs/wheels.md.
 
 ``python deploy/wheels/check.py [--interpreter cp311-linux_aarch64="qemu-aarch64-static ..."]``, in
-the environment of a checkout, whose build and whose PyTorch the results are compared with. A wheel
-without an interpreter is listed as linked only.
+the environment of a checkout, whose build and whose PyTorch the results are compared with. Of a
+wheel without an interpreter it is read what the extension links.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,11 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[2]
 SMOKE = Path(__file__).with_name("smoke.py")
 TABLE = ROOT / "docs" / "wheels.md"
+# Those that every system of a kind has.
+SYSTEM_LIBRARIES = (
+    *("ld-linux-aarch64.so.1", "ld-linux-x86-64.so.2", "libc.so.6", "libdl.so.2", "libm.so.6"),
+    *("libpthread.so.0", "libc.so", "libSystem.B.dylib", "KERNEL32.dll", "api-ms-win-crt-*.dll"),
+)
 HEAD = """# Wheels: what was run where
 
 Written by `make wheels` ([how](release.md)).
@@ -35,7 +41,8 @@ Written by `make wheels` ([how](release.md)).
 - MiniLM: the errors of its vectors against float64 keep the [budget](numerics.md) in float32 and
   bfloat16. In int8 they are at most twice those of the local build.
 - README: its Python block and its first commands.
-- Linked only: nobody has run the wheel.
+- Linked only: nobody has run the wheel. Its extension was read: it has the function that Python
+  calls, and needs what the table says and nothing else.
 
 | wheel | MB | was run |
 |---|---|---|
@@ -64,7 +71,7 @@ def main() -> None:
             elif command is not None:
                 ran = check_elsewhere(wheel, shlex.split(command), Path(folder), references)
             else:
-                ran = "linked only"
+                ran = f"linked only: {links(wheel)}"
         rows.append(f"| {wheel.name} | {wheel.stat().st_size / 1e6:.2f} | {ran} |\n")
         print(rows[-1], end="", flush=True)
     chosen.table.write_text(HEAD + "".join(rows), encoding="utf-8")
@@ -72,8 +79,39 @@ def main() -> None:
 
 def system_of(platform: str) -> str:
     """Shorten a platform tag: manylinux2014_x86_64.manylinux_2_17_x86_64 is linux_x86_64."""
-    (machine,) = set(re.findall(r"(x86_64|aarch64)(?:\.|$)", platform))
-    return f"linux_{machine}"
+    form = r"(?:many)?([a-z]+)[\d_]*?_(x86_64|amd64|aarch64|arm64)"
+    (system,) = {re.sub(form, r"\1_\2", one) for one in platform.split(".")}
+    return system
+
+
+def links(wheel: Path) -> str:
+    """Say which libraries an extension needs beside what each of its systems has.
+
+    Raises where one is another, where the extension has no function for Python to call, or where it
+    needs a newer macOS than the tag says. On arm64 macOS loads nothing without a signature.
+    """
+    import lief
+
+    lief.logging.disable()
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if "/_native." in name and name[-1] != "i")
+        binary = lief.parse(archive.read(name))
+    assert isinstance(binary, lief.ELF.Binary | lief.MachO.Binary | lief.PE.Binary)
+    named = {str(getattr(library, "name", library)) for library in binary.libraries}
+    # The name of a library for macOS itself is among them.
+    named.discard("@rpath/_native.so")
+    found = sorted({re.sub(r"(?<=-crt-).*(?=\.dll)", "*", Path(one).name) for one in named})
+    _, _, python, _, platform = wheel.stem.split("-")
+    known = {f"{python.replace('cp', 'python')}.dll", *SYSTEM_LIBRARIES}
+    assert known.issuperset(found), f"{wheel.name} needs {', '.join(found)}"
+    exported = {str(function.name).lstrip("_") for function in binary.exported_functions}
+    assert "PyInit__native" in exported, f"{wheel.name} has no PyInit__native"
+    if isinstance(binary, lief.MachO.Binary):
+        assert binary.build_version is not None
+        version = "_".join(str(number) for number in binary.build_version.minos[:2])
+        assert f"macosx_{version}_" in platform, f"{wheel.name} needs macOS {version}"
+        assert binary.has_code_signature or "arm64" not in platform, f"{wheel.name} is not signed"
+    return f"needs {', '.join(found)}"
 
 
 def native_interpreter(python: str, platform: str) -> Path | None:
@@ -133,8 +171,10 @@ def check_elsewhere(wheel: Path, command: list[str], folder: Path, references: R
     _, _, python, _, platform = wheel.stem.split("-")
     site = folder / "site"
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--only-binary=:all:"]
-    machine = re.sub(r"^.*?(x86_64|aarch64)$", r"\1", platform)
-    for tag in (*platform.split("."), f"manylinux_2_27_{machine}", f"manylinux_2_28_{machine}"):
+    # What the wheel requires may ask for a newer system.
+    system, machine = system_of(platform).split("_", 1)
+    newer = {"linux": ("manylinux_2_27", "manylinux_2_28"), "musllinux": ("musllinux_1_2",)}
+    for tag in (*platform.split("."), *(f"{one}_{machine}" for one in newer.get(system, ()))):
         pip += ["--platform", tag]
     pip += [f"--python-version={python[2]}.{python[3:]}", f"--target={site}", str(wheel)]
     run(pip, folder)

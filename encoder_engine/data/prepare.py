@@ -23,9 +23,15 @@ from encoder_engine.data.shards import (
 )
 from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import CorpusError
-from encoder_engine.files import LOCK_NAME, partial_path, sync_directory, write_atomically, writing
+from encoder_engine.files import (
+    partial_path,
+    sync_directory,
+    write_atomically,
+    writing,
+)
 from encoder_engine.inputs.digest import RowsDigest
 from encoder_engine.json_values import read_value
+from encoder_engine.locks import LOCK_NAME
 from encoder_engine.records import (
     Difference,
     describe_changes,

@@ -22,18 +22,14 @@ import numpy as np
 
 from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import OutputError, ResumeError
-from encoder_engine.files import (
-    file_sha256,
-    refuse_locked,
-    sync_directory,
-    write_atomically,
-)
+from encoder_engine.files import file_sha256, sync_directory, write_atomically
 from encoder_engine.inputs.digest import DIGEST_BYTES, RowKeys, RowsDigest
 from encoder_engine.inputs.identifiers import IdentifierType
 from encoder_engine.jobs.folder_state import FolderState, read_folder
 from encoder_engine.jobs.job import DEFAULT_SHARD_ROWS
 from encoder_engine.jobs.kept_columns import KeptColumns
 from encoder_engine.jobs.plan import plan_changes
+from encoder_engine.locks import refuse_locked
 from encoder_engine.records import locked_folder, note_resumed, refuse_changes
 from encoder_engine.vectors.manifest import (
     DIGEST_KEY,

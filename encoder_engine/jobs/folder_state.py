@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import OutputError
-from encoder_engine.files import LOCK_NAME
 from encoder_engine.jobs.journal import Journal
+from encoder_engine.locks import LOCK_NAME
 from encoder_engine.vectors.manifest import (
     JOURNAL_NAME,
     MANIFEST_NAME,

@@ -23,11 +23,8 @@ import numpy as np
 from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import InputError, OutputError
 from encoder_engine.files import (
-    LOCK_NAME,
-    FolderLock,
     file_sha256,
     partial_path,
-    refuse_locked,
     sync_directory,
     write_atomically,
 )
@@ -40,6 +37,7 @@ from encoder_engine.jobs.job import DEFAULT_SHARD_ROWS
 from encoder_engine.jobs.journal import Journal
 from encoder_engine.jobs.kept_columns import KeptColumns
 from encoder_engine.jobs.plan import plan_changes
+from encoder_engine.locks import LOCK_NAME, FolderLock, refuse_locked
 from encoder_engine.records import differences, refuse_changes
 from encoder_engine.vectors.manifest import (
     DIGEST_KEY,

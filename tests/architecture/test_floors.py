@@ -17,6 +17,7 @@ FLOORS: list[set[str]] = [
         "folders",
         "json_values",
         "lazy",
+        "locks",
         "positions",
         "records",
         "strings",
@@ -48,9 +49,11 @@ SAME_FLOOR = {
     ("json_values", "files"),
     ("json_values", "strings"),
     ("lazy", "errors"),
+    ("locks", "errors"),
     ("positions", "errors"),
     ("records", "errors"),
     ("records", "files"),
+    ("records", "locks"),
 }
 ONLY_IMPORTERS = {"kernels": {"ops"}, "_native": {"inference", "inputs", "ops", "text"}}
 FLOOR_OF = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}

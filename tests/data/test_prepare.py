@@ -21,7 +21,7 @@ from encoder_engine.data.prepare import Prepared, Text, _changes, prepare, word_
 from encoder_engine.data.sentences import split_sentences
 from encoder_engine.data.shards import Corpus, write_shard
 from encoder_engine.errors import CorpusError, LockedError, TextError
-from encoder_engine.files import FolderLock
+from encoder_engine.locks import FolderLock
 from tests.embedding.test_families import save_tokenizer
 
 WORDS = ["the", "cat", "sat", "on", "a", "mat", "##s", "##ting", "dog", ".", "!", "?", "ran"]

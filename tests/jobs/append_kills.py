@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 from encoder_engine.embedding import Embedder, load_vectors
-from encoder_engine.files import LOCK_NAME
+from encoder_engine.locks import LOCK_NAME
 from tests.embedding.kill_long import MEMORY, _kill_at, contents
 from tests.embedding.tiny_model import write_sentence_directory
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from encoder_engine.errors import OutputError, ResumeError
-from encoder_engine.files import LOCK_NAME
+from encoder_engine.locks import LOCK_NAME
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from encoder_engine.files import FolderLock
+from encoder_engine.locks import FolderLock
 from encoder_engine.training.log import read_log
 from tests import ROOT
 from tests.training.runs import as_float64, run

@@ -16,7 +16,8 @@ from encoder_engine.errors import (
     OutputError,
     ResumeError,
 )
-from encoder_engine.files import CHECKSUMS, FolderLock, write_checksums
+from encoder_engine.files import CHECKSUMS, write_checksums
+from encoder_engine.locks import FolderLock
 from encoder_engine.training import Trainer
 from encoder_engine.training.log import read_log
 from tests.training.runs import draw_corpus, run, small_recipe

@@ -27,7 +27,7 @@ import numpy as np
 
 from encoder_engine.embedding import Embedder
 from encoder_engine.errors import EncoderEngineError
-from encoder_engine.files import LOCK_NAME
+from encoder_engine.locks import LOCK_NAME
 from encoder_engine.vectors.faiss_index import IndexSettings, search_index, write_index
 from encoder_engine.vectors.manifest import JOURNAL_NAME, MANIFEST_NAME
 from encoder_engine.vectors.projection import project

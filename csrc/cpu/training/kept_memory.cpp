@@ -2,15 +2,15 @@
 #include "cpu/training/kept_memory.h"
 
 #include <cstdint>
-#include <cstdlib>
 #include <map>
 #include <mutex>
-#include <new>
 #include <vector>
 
 #if defined(__linux__)
 #include <sys/mman.h>
 #endif
+
+#include "common/zeroed_memory.h"
 
 namespace encoder_engine {
 namespace {
@@ -47,8 +47,7 @@ size_t rounded_size(size_t bytes) {
 }
 
 void* allocate(size_t size) {
-    void* const data = std::aligned_alloc(size >= kHugePage ? kHugePage : 4096, size);
-    if (data == nullptr) throw std::bad_alloc();
+    void* const data = allocate_aligned(size >= kHugePage ? kHugePage : 4096, size);
 #if defined(__linux__)
     if (size >= kHugePage) madvise(data, size, MADV_HUGEPAGE);
 #endif
@@ -64,7 +63,7 @@ size_t release_before(kept_blocks& all, uint64_t time) {
             if (block.freed_at >= time) {
                 found[left++] = block;
             } else {
-                std::free(block.data);
+                free_aligned(block.data);
                 bytes += size;
             }
         }

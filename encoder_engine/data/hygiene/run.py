@@ -28,7 +28,6 @@ from encoder_engine.data.row_files import json_line
 from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import OutputError, RowError
 from encoder_engine.files import (
-    LOCK_NAME,
     check_target,
     move_into_place,
     partial_path,
@@ -38,6 +37,7 @@ from encoder_engine.files import (
 )
 from encoder_engine.inputs.digest import RowsDigest
 from encoder_engine.json_values import read_value
+from encoder_engine.locks import LOCK_NAME
 from encoder_engine.records import (
     Difference,
     describe_changes,

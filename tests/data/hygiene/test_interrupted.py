@@ -18,8 +18,9 @@ from encoder_engine.data.hygiene.cleaning import CleanCounts, Cleaner, CleanSett
 from encoder_engine.data.hygiene.languages import Language
 from encoder_engine.data.hygiene.run import clean_rows
 from encoder_engine.errors import LockedError, OutputError, ResumeError, RowError
-from encoder_engine.files import FolderLock, move_into_place
+from encoder_engine.files import move_into_place
 from encoder_engine.inputs.records import Record
+from encoder_engine.locks import FolderLock
 from tests.cli.conftest import model, run
 from tests.data.hygiene.cleaning_runs import FILES, NUM_ROWS, WINDOW, clean, draw_records, job
 
