@@ -210,7 +210,9 @@ def _by_tokenizers(work: Callable[[], Any], options: Options) -> Any:
 
 def _ours(kind: Kind, job: TokenizerJob) -> list[Candidate]:
     """Return the engine's candidates; thread cases also get one with a single thread."""
-    make = partial(build, load, job, modules=("encoder_engine.text.tokenizer", "encoder_engine._native"))
+    make = partial(
+        build, load, job, modules=("encoder_engine.text.tokenizer", "encoder_engine._native")
+    )
     whole = ours(make)
     if kind.threads is None:
         return [whole]
