@@ -118,7 +118,7 @@ def writing(target: Path) -> Iterator[None]:
 
 
 def partial_path(target: Path, mark: str = "") -> Path:
-    """Return a temporary name for an unfinished file; pandas and Spark skip names with ``_``."""
+    """Return a name for an unfinished file or folder; pandas and Spark skip names with ``_``."""
     return target.with_name(f"_{target.name}{mark and '.'}{mark}.partial")
 
 

@@ -1,4 +1,4 @@
-"""Locks a folder, so that one run at a time writes it; by POSIX's locks of files."""
+"""Locks a folder, so that one run at a time writes it; by ``flock``."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LOCK_PAUSE = 0.005
 
 
 def _refuse_without_locks(folder: Path) -> None:
-    """Raise :class:`OutputError` on Windows, which has neither POSIX's locks nor ``O_NOFOLLOW``."""
+    """Raise :class:`OutputError` on Windows, which has neither ``flock`` nor ``O_NOFOLLOW``."""
     if not hasattr(os, "O_NOFOLLOW"):
         raise OutputError(
             f"{folder} cannot be locked: this system has no POSIX locks of files, so two runs may "

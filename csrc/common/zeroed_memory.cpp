@@ -34,8 +34,7 @@ void free_aligned(void* memory) {
 void* allocate_zeros(size_t num_bytes) {
     constexpr size_t kHugePage = size_t{2} << 20;
     constexpr size_t kPage = size_t{64} << 10;  // the largest there is
-    // A table of 1 MiB is worth the 2 MiB of a huge page: it would be read, then written, page by page.
-    const size_t alignment = num_bytes > kHugePage / 3 ? kHugePage : num_bytes >= kPage ? kPage : 64;
+    const size_t alignment = num_bytes >= kHugePage ? kHugePage : num_bytes >= kPage ? kPage : 64;
     const size_t rounded = (num_bytes + alignment - 1) / alignment * alignment;
     void* memory = allocate_aligned(alignment, rounded);
 #if defined(__linux__)

@@ -46,6 +46,7 @@ void test_attention_on_every_instruction_set();
 void test_avx_vnni_has_the_bits_of_avx2();
 void test_attention_statistics_on_every_instruction_set();
 void test_models_of_many_tokens_know_what_is_made_and_what_is_shorter();
+void test_words_have_the_same_pieces_with_their_path_and_without();
 void test_known_words_have_their_own_pieces();
 void test_words_of_one_hash_are_kept_to_a_number();
 void test_many_callers_share_a_pool();

@@ -48,14 +48,13 @@ void emulate(int, siginfo_t*, void* context) {
         return;
     }
     uint8_t* const state = reinterpret_cast<uint8_t*>(machine.fpregs);
-    // The header follows FXSAVE's 512 bytes: a register that was all zeros may not have been stored.
+    // The header follows FXSAVE's 512 bytes: halves of registers that were all zeros may not have been stored.
     uint64_t stored;
     std::memcpy(&stored, state + 512, sizeof stored);
-    if ((stored & 4) == 0) {
-        std::memset(state + 576, 0, 256);
-        stored |= 4;
-        std::memcpy(state + 512, &stored, sizeof stored);
-    }
+    if ((stored & 2) == 0) std::memset(state + 160, 0, 256);
+    if ((stored & 4) == 0) std::memset(state + 576, 0, 256);
+    stored |= 6;
+    std::memcpy(state + 512, &stored, sizeof stored);
     const auto register_of = [&](int number) {
         return kept_register{state + 160 + 16 * number, state + 576 + 16 * number};
     };

@@ -6,6 +6,7 @@
 
 #include "tests/checks.h"
 #include "text/bpe/model/model.h"
+#include "text/bpe/segmenter.h"
 
 namespace encoder_engine {
 namespace {
@@ -57,7 +58,57 @@ bool is_made(const bpe_model& model, const drawn_tokens& drawn, int32_t id) {
     return state.symbols.size() == 1 && state.symbols[0] == id;
 }
 
+// Letters of the model, and now and then one that it does not have.
+std::string draw_word(std::mt19937& random, size_t size) {
+    std::string word;
+    while (word.size() < size) word += random() % 30 == 0 ? '#' : "abcdefghijklmnopqrstuvwxyz0123456789"[random() % 36];
+    return word;
+}
+
+std::vector<std::pair<int32_t, uint32_t>> cut(bpe_segmenter& segmenter, const std::string& word, const bpe_path* path) {
+    pod_vector<bpe_piece> pieces;
+    segmenter.cut(reinterpret_cast<const uint8_t*>(word.data()), static_cast<int64_t>(word.size()), path, pieces);
+    std::vector<std::pair<int32_t, uint32_t>> out;
+    for (int64_t i = 0; i < pieces.size(); ++i) out.emplace_back(pieces[i].id, pieces[i].size);
+    return out;
+}
+
 }  // namespace
+
+void test_words_have_the_same_pieces_with_their_path_and_without() {
+    std::mt19937 random(5);
+    drawn_tokens drawn;
+    std::vector<bpe_merge> merges;
+    const bpe_model model = draw(4000, false, drawn, merges);
+    bpe_segmenter with(model), without(model);
+    int num_paths = 0, num_full = 0, num_left_out = 0;
+    for (int round = 0; round < 3000; ++round) {
+        std::vector<std::string> words;
+        for (int i = 0; i < bpe_paths::kMostWords; ++i) {
+            const size_t size = i == 0 ? bpe_paths::kMaxBytes : 1 + random() % (random() % 8 == 0 ? 200 : 12);
+            const bool again = i > 0 && random() % 4 == 0;
+            std::string word = again ? words[random() % words.size()] : draw_word(random, size);
+            // Of one size and with the same first 8 bytes as another.
+            if (again && word.size() > 8 && random() % 2 == 0) word.back() = 'a';
+            words.push_back(std::move(word));
+        }
+        bpe_paths paths;
+        for (size_t i = 0; i < words.size(); ++i) {
+            words[i].reserve(words[i].size() + 8);  // readable behind the word
+            paths.add(static_cast<int>(3 * i), reinterpret_cast<const uint8_t*>(words[i].data()),
+                      static_cast<int64_t>(words[i].size()));
+        }
+        with.find(paths);
+        for (size_t i = 0; i < words.size(); ++i) {
+            const bpe_path* const path = paths.of(static_cast<int>(3 * i));
+            num_paths += path != nullptr;
+            num_left_out += path == nullptr;
+            num_full += path != nullptr && path->size == bpe_path::kMost;
+            CHECK(cut(with, words[i], path) == cut(without, words[i], nullptr));
+        }
+    }
+    CHECK(num_paths > 0 && num_full > 0 && num_left_out > 0);
+}
 
 void test_models_of_many_tokens_know_what_is_made_and_what_is_shorter() {
     for (const bool many : {false, true}) {

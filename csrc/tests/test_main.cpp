@@ -174,6 +174,7 @@ int main(int count, char** arguments) {
     encoder_engine::test_callers_may_share_an_encoder();
     encoder_engine::test_threads_may_share_a_plan();
     encoder_engine::test_models_of_many_tokens_know_what_is_made_and_what_is_shorter();
+    encoder_engine::test_words_have_the_same_pieces_with_their_path_and_without();
     encoder_engine::test_known_words_have_their_own_pieces();
     encoder_engine::test_words_of_one_hash_are_kept_to_a_number();
     encoder_engine::test_many_callers_share_a_pool();

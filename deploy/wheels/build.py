@@ -116,9 +116,11 @@ def build(target: Target, python: str, folder: Path, output: Path) -> Path:
         return Path(shutil.copy(wheel, output))
     audited = folder / "audited"
     shutil.rmtree(audited, ignore_errors=True)
-    # Zig calls musl libc.so. So does musl, whatever its file is called; auditwheel knows Alpine's.
-    command = ["-m", "auditwheel", "repair", "--exclude=libc.so", "--wheel-dir", str(audited)]
-    command += [str(wheel)]
+    command = ["-m", "auditwheel", "repair", "--wheel-dir", str(audited), str(wheel)]
+    if target.zig.endswith("musl"):
+        # Zig calls musl libc.so. So does musl, whatever its file is called; auditwheel knows
+        # Alpine's.
+        command.append("--exclude=libc.so")
     run(sys.executable, *command, environment=environment)
     (wheel,) = audited.glob("*.whl")
     return Path(shutil.copy(wheel, output))
@@ -160,7 +162,7 @@ def windows_library(folder: Path, digits: str) -> Path:
     """
     shutil.copy2(Path(__file__).with_name("windows-pyconfig.h"), folder / "pyconfig.h")
     code = "".join(path.read_text("utf-8") for path in sorted(folder.rglob("*.h")))
-    names = sorted(set(re.findall(r"\bPyAPI_(FUNC|DATA)\([^()]*\)\s*(\w+)", code)))
+    names = sorted(set(re.findall(r"\bPyAPI_(FUNC|DATA)\([^()]*\)\s*(?:\(\*)?(\w+)", code)))
     lines = [f"{name}{' DATA' * (kind == 'DATA')}\n" for kind, name in names]
     definition, library = folder / "python.def", folder / f"python{digits}.lib"
     definition.write_text(f"LIBRARY python{digits}.dll\nEXPORTS\n{''.join(lines)}", "ascii")

@@ -29,10 +29,15 @@ ROOT = Path(__file__).resolve().parents[2]
 SMOKE = Path(__file__).with_name("smoke.py")
 TABLE = ROOT / "docs" / "wheels.md"
 # Those that every system of a kind has.
-SYSTEM_LIBRARIES = (
-    *("ld-linux-aarch64.so.1", "ld-linux-x86-64.so.2", "libc.so.6", "libdl.so.2", "libm.so.6"),
-    *("libpthread.so.0", "libc.so", "libSystem.B.dylib", "KERNEL32.dll", "api-ms-win-crt-*.dll"),
-)
+SYSTEM_LIBRARIES = {
+    "linux": (
+        *("ld-linux-aarch64.so.1", "ld-linux-x86-64.so.2", "libc.so.6", "libdl.so.2", "libm.so.6"),
+        "libpthread.so.0",
+    ),
+    "musllinux": ("libc.so",),
+    "macosx": ("libSystem.B.dylib",),
+    "win": ("KERNEL32.dll", "api-ms-win-crt-*.dll"),
+}
 HEAD = """# Wheels: what was run where
 
 Written by `make wheels` ([how](release.md)).
@@ -85,10 +90,11 @@ def system_of(platform: str) -> str:
 
 
 def links(wheel: Path) -> str:
-    """Say which libraries an extension needs beside what each of its systems has.
+    """Say which libraries an extension needs.
 
-    Raises where one is another, where the extension has no function for Python to call, or where it
-    needs a newer macOS than the tag says. On arm64 macOS loads nothing without a signature.
+    Raises where its kind of system need not have one, where the extension has no function for
+    Python to call, or where it needs a newer macOS than the tag says. On arm64 macOS loads nothing
+    without a signature.
     """
     import lief
 
@@ -102,7 +108,8 @@ def links(wheel: Path) -> str:
     named.discard("@rpath/_native.so")
     found = sorted({re.sub(r"(?<=-crt-).*(?=\.dll)", "*", Path(one).name) for one in named})
     _, _, python, _, platform = wheel.stem.split("-")
-    known = {f"{python.replace('cp', 'python')}.dll", *SYSTEM_LIBRARIES}
+    system = system_of(platform).split("_")[0]
+    known = {f"{python.replace('cp', 'python')}.dll", *SYSTEM_LIBRARIES[system]}
     assert known.issuperset(found), f"{wheel.name} needs {', '.join(found)}"
     exported = {str(function.name).lstrip("_") for function in binary.exported_functions}
     assert "PyInit__native" in exported, f"{wheel.name} has no PyInit__native"

@@ -57,7 +57,8 @@ class EncodeKeywords(CallKeywords, total=False):
 
     normalize_embeddings: True scales vectors to length 1, False leaves them as pooled; None: the
         directory's setting.
-    truncate_dim: the number of leading features to keep; vectors are normalized afterwards.
+    truncate_dim: the number of leading features to keep; vectors that are normalized are
+        normalized afterwards.
     precision: see :func:`quantize_vectors`.
 
     Others: see :class:`CallKeywords`.

@@ -31,10 +31,10 @@ class PairTemplate:
 
     prefix, suffix: the text before and after the body, never truncated.
     body: a format string with ``{instruction}``, ``{query}`` and ``{document}``; too long bodies
-    are truncated.
+        are truncated.
     instruction: the default instruction.
     positive, negative: the answers, one token each; negative None: the score is the logit of
-    ``positive``.
+        ``positive``.
     """
 
     prefix: str = (

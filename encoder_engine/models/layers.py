@@ -123,7 +123,7 @@ class FeedForward(nn.Module):
 
     @property
     def reads_bytes(self) -> bool:
-        """True if the layer takes int8 rows with scales and computes in int8 up to its output."""
+        """True if the layer takes rows of bytes with scales, and computes in int8."""
         layers = (self.up, self.down)
         is_quantized = all(isinstance(layer, QuantizedLinear) for layer in layers)
         return is_quantized and self.spec.activation in GELU

@@ -73,7 +73,7 @@ class Norm(nn.Module):
     def quantized(
         self, input_TD: Tensor, *, residual_TD: Tensor
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """Return the normalized result, and the same as int8 rows with scales; layer norm only."""
+        """Return the normalized rows, and the same in bytes with scales; layer norm only."""
         output_TD, *quantized = ops.layer_norm_quantized(
             *(input_TD, self.factors_D, self.bias),
             epsilon=self.spec.epsilon,

@@ -1,6 +1,4 @@
-"""Distillation (Sanh et al.
-
-2019): trains a smaller encoder (student) to imitate a larger one (teacher).
+"""Distillation (Sanh et al. 2019): trains a smaller encoder, the student, to imitate a teacher.
 
 Dimensions: T tokens, M hidden tokens, V vocabulary, D width.
 """

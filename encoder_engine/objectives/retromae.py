@@ -51,11 +51,10 @@ class RetroMAE:
 
     Must follow :class:`MLM`, which masks the encoder's input (15 to 30 % in the paper).
     ``mask_probability``: the share of tokens that a row of the decoder cannot attend to (0.5 to 0.7
-    in the paper). Adds the targets ``retromae_first`` [B], the rows of the sentence vectors; the
-    text before
-    masking: ``retromae_ids`` and ``retromae_types`` [T], ``retromae_offsets`` [B + 1];
-    ``retromae_keys`` [B], which the visible tokens are drawn by; and ``retromae_rows`` [P], the
-    predicted tokens.
+    in the paper). Adds the targets ``retromae_first`` [B], the rows of the sentence vectors;
+    ``retromae_ids`` and ``retromae_types`` [T] and ``retromae_offsets`` [B + 1], the text before
+    masking; ``retromae_keys`` [B], which the visible tokens are drawn by; and ``retromae_rows``
+    [P], the predicted tokens.
     """
 
     mask_probability: float = 0.5

@@ -49,8 +49,8 @@ class AttentionStatistics(NamedTuple):
     offset_TH: its key's position minus the query's, int64; the first of equals.
     entropy_TH: in nats.
     distance_TH: the weighted mean distance between query and key, in tokens.
-    near_THO: the weights of the token before the query, of its own token and of the next, [T, H,
-    3].
+    near_THO: the weights of the token before the query, of its own token and of the next,
+        [T, H, 3].
     marked_THC: the summed weights of the keys with each mark.
     """
 

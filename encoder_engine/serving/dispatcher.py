@@ -156,7 +156,10 @@ class Dispatcher:
         return load.before(size, own, total, quantum)
 
     def turn_tokens(self, flow: Hashable, priority: int, size: float | None) -> float:
-        """Return the number of tokens computed before a new request's last texts; see the above."""
+        """Return the number of tokens computed before a new request's last texts.
+
+        See :meth:`turn_seconds`.
+        """
         with self._lock:
             scheduler = self.scheduler
             load, total = scheduler.load(flow, priority), scheduler.num_tokens

@@ -49,12 +49,12 @@ class CallOptions(NamedTuple):
     """The options of a request; each task supports some, and refuses the others.
 
     prompt_name: the name of a prompt of the model; None: the prompt for ``input_type``, or the
-    default.
+        default.
     input_type: ``"query"`` or ``"document"``.
     normalize: whether vectors are scaled to length 1; None: the model's setting.
     dimensions: the leading features to keep; None: the model's setting.
     refuses_long: refuse texts longer than the model's limit instead of truncating them; None: the
-    service's setting.
+        service's setting.
     raw_scores: return logits as scores.
     truncation_side: the side at which long texts are truncated; None: the tokenizer's.
     parameters: the keywords of a pipeline's call, as JSON.

@@ -230,7 +230,8 @@ class Tokenizer(CallableTokenizer):
             ReadError: a file cannot be read, or one of its rows is bad: ``RowError``, which names
                 file and line.
             TextError: a text has a token beyond the model's embedding table; ``.row`` is its index
-            among all texts. InputError: the arguments contradict each other.
+                among all texts.
+            InputError: the arguments contradict each other.
         """
         # Readers of tables and archives, which a tokenizer of strings does not wait for.
         from encoder_engine.inputs.readers import open_inputs

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
+import zipfile
 from typing import TYPE_CHECKING
 
 import pytest
@@ -57,6 +58,18 @@ def test_a_commit_gives_the_same_wheel_twice(tmp_path: Path) -> None:
     assert "manylinux2014_x86_64" in first.name
     assert first.read_bytes() == second.read_bytes()
     assert "libc.so.6" in script("check").links(first)
+
+
+def test_a_wheel_that_needs_what_its_system_may_lack_is_refused(tmp_path: Path) -> None:
+    pytest.importorskip("lief", reason="the extra release is not installed")
+    check = script("check")
+    (extension,) = (ROOT / "encoder_engine").glob("_native.*.so")
+    for platform, refused in (("linux_x86_64", "libstdc"), ("win_amd64", "libc.so.6")):
+        wheel = tmp_path / f"encoder_engine-0-cp311-cp311-{platform}.whl"
+        with zipfile.ZipFile(wheel, "w") as archive:
+            archive.write(extension, f"encoder_engine/{extension.name}")
+        with pytest.raises(AssertionError, match=refused):
+            check.links(wheel)
 
 
 @pytest.mark.parametrize(

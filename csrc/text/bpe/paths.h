@@ -24,9 +24,8 @@ public:
     static constexpr int kMostWords = 16, kMaxBytes = 255;
 
     void clear() { num_words_ = next_ = 0; }
-    bool is_full() const { return num_words_ == kMostWords; }
-    // Adds a word of 1 to kMaxBytes bytes, unless it may be there; 8 bytes must be readable. Its place names
-    // it; places ascend.
+    // Adds a word of 1 to kMaxBytes bytes, unless it may be there, to fewer than kMostWords; 8 bytes must be
+    // readable. Its place names it; places ascend.
     void add(int place, const uint8_t* word, int64_t size) {
         uint64_t head;
         std::memcpy(&head, word, sizeof head);

@@ -30,7 +30,9 @@ public:
 
     // Appends the pieces of a word of `size` > 0 bytes; its path, where it is known, saves the search.
     void cut(const uint8_t* word, int64_t size, const bpe_path* path, pod_vector<bpe_piece>& out);
+    // Finds the paths of words; a word that gets a suffix has none.
     void find(bpe_paths& paths) const {
+        if (!model_.rules().suffix.empty()) return paths.clear();
         paths.find(model_, [this](int32_t left, int32_t right) { return &memo_[memo_place(key_of(left, right))]; });
     }
     // The bytes of buffers that grow with the words.

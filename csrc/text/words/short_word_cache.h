@@ -1,6 +1,7 @@
 // A cache of short words of few pieces, each with a place of its own in a cache line.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -19,7 +20,9 @@ class short_word_cache {
 public:
     static constexpr int kMaxPieces = 3 * kParts, kMaxBytes = 8 * kParts, kIdBits = 20;
 
-    short_word_cache() : slots_(static_cast<slot*>(allocate_zeros(sizeof(slot) << kBits))) {}
+    // A table of 1 MiB takes the 2 MiB of a huge page: in small pages, each was read first and written later, which
+    // took two page faults.
+    short_word_cache() : slots_(static_cast<slot*>(allocate_zeros(std::max(kHugePage, sizeof(slot) << kBits)))) {}
 
     void prefetch(uint64_t hash) const { __builtin_prefetch(&slots_[hash >> (64 - kBits)]); }
     // Writes kMaxPieces values to `out`, and returns how many of them are the word's pieces, if it lies
@@ -58,6 +61,7 @@ public:
 
 private:
     static constexpr int kCountShift = 3 * kIdBits;
+    static constexpr size_t kHugePage = size_t{2} << 20;
     static constexpr uint64_t kId = (1ull << kIdBits) - 1;
 
     struct slot {

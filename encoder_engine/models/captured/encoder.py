@@ -58,7 +58,7 @@ class CapturedEncoder:
     encoder: its modules must be those that its specification makes.
     max_tokens: batches of more tokens are computed by the encoder itself.
     max_graphs: the most buckets that are kept; when one more is needed, those without a graph are
-    dropped, or all if each has one. A graph keeps its results, [tokens, D].
+        dropped, or all if each has one. A graph keeps its results, [tokens, D].
 
     Weights may change, in place or not. Settings of PyTorch that choose kernels, as its float32
     precision, hold for graphs that are captured after them. Hidden states of all blocks, attention

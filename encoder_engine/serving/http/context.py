@@ -32,7 +32,7 @@ class Context(NamedTuple):
     """The service that a request is for, with the request's client and deadline.
 
     client: the name of the key, or the address of the connection; the service serves clients in
-    turn.
+        turn.
     timeout: seconds; None: the service's.
     accept: the media types that the client accepts.
     rest: the part of the path after the route's, for routes that name a model.

@@ -54,7 +54,9 @@ def test_a_gpu_that_has_bfloat16_computes_in_it(
     assert choose_precision(tmp_path, GPU, single) == ("float32", None)
 
 
-@pytest.mark.parametrize("instruction_set", ["portable", "avx2", "avx512", "avx512_bf16", "amx"])
+@pytest.mark.parametrize(
+    "instruction_set", ["portable", "avx2", "avx_vnni", "avx512", "avx512_bf16", "amx"]
+)
 def test_a_cpu_computes_in_bfloat16_where_that_is_faster(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, instruction_set: str
 ) -> None:
