@@ -31,7 +31,7 @@ def _refuse_without_locks(folder: Path) -> None:
     """Raise :class:`OutputError` on Windows, which has neither ``flock`` nor ``O_NOFOLLOW``."""
     if not hasattr(os, "O_NOFOLLOW"):
         raise OutputError(
-            f"{folder} cannot be locked: this system has no POSIX locks of files, so two runs may "
+            f"{folder} cannot be locked: this system has no flock, so two runs may "
             "write the same folder; compute in memory here, or write it on Linux or macOS"
         )
 

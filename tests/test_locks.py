@@ -30,11 +30,11 @@ def test_where_nothing_can_be_locked_a_run_goes_on_with_a_warning(
     with (
         pytest.warns(
             EncoderEngineWarning, match="has no locks .*do not start a second run"
-        ) as told,
+        ) as caught,
         locks.FolderLock(tmp_path),
     ):
         assert (tmp_path / locks.LOCK_NAME).read_text("ascii") == f"{os.getpid()}\n"
-    assert told[0].filename == __file__
+    assert caught[0].filename == __file__
     assert not (tmp_path / locks.LOCK_NAME).exists()
 
 
