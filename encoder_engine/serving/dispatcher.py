@@ -61,7 +61,7 @@ class Rate:
 
     @property
     def known(self) -> bool:
-        """Whether the speed has been measured."""
+        """Whether a batch has been computed, so that there is a rate."""
         return self._seconds > 0.0
 
     @property

@@ -73,7 +73,7 @@ class EmbeddingTask(EmbeddingSettings):
 
     @property
     def _prefers_vectors(self) -> bool:
-        """Whether the best checkpoint is the one whose vectors are closest to a teacher's."""
+        """Whether checkpoints are judged by how close their vectors are to a teacher's."""
         return self.loss == "vectors" and self.metric in (None, *TEACHER_SCORES)
 
     def compares_vectors(self, examples: Sequence[RetrievalExample]) -> bool:
