@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarks.cases.finetuning import (
+    QUICK_STEPS,
+    STEPS,
     Course,
     Rows,
     make_course,
@@ -48,7 +50,8 @@ def case_specs() -> list[CaseSpec]:
     return [
         CaseSpec(
             name="finetuning/contrastive",
-            summary="8 steps of 32 pairs as long as stsb's, in-batch negatives, MiniLM, float32",
+            summary=f"{STEPS} steps ({QUICK_STEPS} in a quick run) of 32 pairs as long as stsb's, "
+            "in-batch negatives, MiniLM, float32",
             make=make_case,
             unavailable=minilm_missing,
         )
