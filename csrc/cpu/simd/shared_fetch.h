@@ -21,9 +21,7 @@ public:
         int shift;
         EE_INLINE void operator()(int64_t step) const {
             if ((step & mask) != 0) return;
-            const uint8_t* const line = from + (step >> shift) * kLineBytes;
-            // In assembly: GCC 12 takes a function that only prefetches for one without effects, and drops its calls.
-            __asm__ volatile("prefetcht1 %0" : : "m"(*line));
+            fetch_to_second_cache(from + (step >> shift) * kLineBytes);
         }
     };
 

@@ -51,7 +51,7 @@ struct panel_steps {
         const uint8_t* from;
         EE_INLINE void operator()(int64_t step) const {
             for (int64_t at = 0; at < Bytes; at += 64) {
-                __builtin_prefetch(from + step * kWordRow + at, 0, 2);
+                fetch_to_second_cache(from + step * kWordRow + at);
             }
         }
     };
