@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from benchmarks.measuring.case import CaseSpec
 
 
-# The cases of a quick run: first one of every group that a processor runs, then more of the groups that answer the
-# first question of a kind of user, which a slow machine has no time for.
+# The cases of a quick run: first one of every group that a processor runs, then more of the groups
+# that answer the first question of a kind of user, which a slow machine has no time for.
 QUICK = (
     "embedding/minilm-float32-skewed",
     "static/sentences-float32",
