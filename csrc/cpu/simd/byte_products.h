@@ -49,8 +49,24 @@ using byte_products = vector_products<byte_operands, int32_t>;
 
 #elif defined(__AVX2__)
 
-// Without VNNI, the byte instructions sum pairs of products in 16 bits, which saturate. Here bytes
-// are widened to 16 bits first, and products are summed in 32 bits.
+// Words of two 16-bit integers.
+struct half_pairs : whole_words {
+    EE_INLINE static vfloat broadcast_word(const float* from) {
+        uint32_t word;
+        std::memcpy(&word, from, sizeof(word));
+        return as_float(broadcast(word));
+    }
+    EE_INLINE static vfloat multiply_add(vfloat a, vfloat b, vfloat sum) {
+        // In assembly: GCC 12 computes all products before it adds them, and runs out of registers.
+        vfloat products;
+        __asm__("vpmaddwd %3, %2, %1\n\tvpaddd %1, %0, %0" : "+x"(sum), "=&x"(products) : "x"(a), "x"(b));
+        return sum;
+    }
+};
+
+// Without VNNI, the byte instructions sum pairs of products in 16 bits, which saturate. Here bytes are widened to 16
+// bits first, and products are summed in 32 bits. Weights are widened once for all rows, a block of features and depth
+// at a time.
 struct byte_products : plain_rows<uint16_t> {
     using Sum = int32_t;
     static constexpr int64_t kBlockRows = 1;
@@ -69,69 +85,61 @@ struct byte_products : plain_rows<uint16_t> {
     template <typename Finish>
     EE_INLINE static void multiply(const Byte* rows, int64_t num_rows, const uint8_t* panel,
                                    int64_t filled, const Sum* starts, Sum* sums, Finish& finish) {
-        shared_fetcher fetcher;
-        fetcher.begin(panel + filled * kPanelWidth, filled * kPanelWidth,
-                      (num_rows + kRows - 1) / kRows * (kPanelWidth / kColumns), filled / kWordBytes);
-        for (int64_t at = 0; at < kPanelWidth; at += kColumns) {
-            for (int64_t first = 0; first < num_rows; first += kRows) {
-                const int some = static_cast<int>(least<int64_t>(kRows, num_rows - first));
-                with_number<kRows>(some, [&](auto tile) EE_INLINED {
-                    const auto run = [&](const auto& between) EE_INLINED {
-                        multiply_tile<decltype(tile)::value>(
-                            rows + first * filled, panel + at * kWordBytes, filled, starts + at,
-                            sums + first * kPanelWidth + at, between);
-                    };
-                    if (num_rows < kFewRows) {
-                        fetcher.with_share(run);
-                    } else {
-                        run(nothing{});
-                    }
+        alignas(kFeatures * sizeof(Sum)) int16_t widened[kDepth * kFeatures];
+        int64_t at = 0;
+        do {
+            const int64_t depth = least(kDepth, filled - at);
+            for (int64_t feature = 0; feature < kPanelWidth; feature += kFeatures) {
+                const uint8_t* const block = panel + at * kPanelWidth + feature * kWordBytes;
+                const bool last = feature + kFeatures == kPanelWidth;
+                widen(block, depth, last ? panel + (at + depth) * kPanelWidth : block + kBlockRow, widened);
+                for_each_tile<kMostColumns>(num_rows, [&](int64_t first, auto tile) EE_INLINED {
+                    Sum* const kept = sums + first * kPanelWidth + feature;
+                    multiply_tile<decltype(tile)::value>(rows + first * filled + at, filled, widened, depth,
+                                                         at == 0 ? starts + feature : kept,
+                                                         at == 0 ? 0 : kPanelWidth, kept);
                 });
             }
-        }
+            at += depth;
+        } while (at < filled);
         finish(0, num_rows);
         finish.rest();
     }
 
 private:
-    // 12 sums, two vectors of weights, one of rows and a product: the 16 registers.
-    static constexpr int kRows = 6, kColumns = 8;
-    // The next panel is fetched for fewer rows: the products of more take so long that the processor's own prefetching
-    // suffices. Weights from memory are multiplied by 8 rows 1.4 times as fast as without (Zen 4).
-    static constexpr int64_t kFewRows = 4 * kRows;
-    // Distance, in bytes of a row, at which weights are prefetched from the L2 to the L1 cache.
-    static constexpr int64_t kAhead = 8 * kWordBytes;
+    // A block: its widened weights stay in the L1 cache. Four bytes of its depth are a line of the panel.
+    static constexpr int64_t kFeatures = kMostColumns * kLanes, kDepth = 512;
+    static constexpr int64_t kBlockRow = kFeatures * kWordBytes;
 
-    // In assembly: GCC 12 computes all products before it adds them, and runs out of registers.
-    EE_INLINE static void add_products(__m256i& sum, __m256i a, __m256i b) {
-        __m256i products;
-        __asm__("vpmaddwd %3, %2, %1\n\tvpaddd %1, %0, %0" : "+x"(sum), "=&x"(products) : "x"(a), "x"(b));
+    // Writes a block's weights as [depth / 2][kFeatures][2], and prefetches the block at `next`.
+    EE_TILE static void widen(const uint8_t* from, int64_t depth, const uint8_t* next, int16_t* to) {
+        for (int64_t at = 0; at < depth; at += kWordBytes, from += kPanelWidth * kWordBytes, next += kPanelWidth * kWordBytes) {
+            fetch_to_second_cache(next);
+            for (int64_t feature = 0; feature < kFeatures; feature += kLanes, to += 2 * kLanes) {
+                const __m256i words = load<__m256i>(from + feature * kWordBytes);
+                const __m256i even = _mm256_srai_epi16(_mm256_slli_epi16(words, 8), 8), odd = _mm256_srai_epi16(words, 8);
+                store(to, _mm256_blend_epi16(even, _mm256_slli_epi32(odd, 16), 0b10101010));
+                store(to + 2 * kFeatures, _mm256_blend_epi16(_mm256_srli_epi32(even, 16), odd, 0b10101010));
+            }
+            to += 2 * kFeatures;
+        }
     }
 
-    template <int Rows, typename Between>
-    EE_TILE static void multiply_tile(const Byte* rows, const uint8_t* panel, int64_t filled,
-                                      const Sum* starts, Sum* sums, Between between) {
-        __m256i totals[Rows][2] = {};
-        for (int64_t at = 0; at < filled; at += kWordBytes, panel += kPanelWidth * kWordBytes) {
-            __builtin_prefetch(panel + kAhead * kPanelWidth);
-            between(at / kWordBytes);
-            const __m256i low = _mm256_cvtepi8_epi16(load<__m128i>(panel));
-            const __m256i high = _mm256_cvtepi8_epi16(load<__m128i>(panel + 16));
-#pragma GCC unroll 6
-            for (int r = 0; r < Rows; ++r) {
-                long long four;
-                std::memcpy(&four, rows + r * filled + at, sizeof(four));
-                const __m256i factors = _mm256_set1_epi64x(four);
-                add_products(totals[r][0], factors, low);
-                add_products(totals[r][1], factors, high);
-            }
-        }
+    // Adds to each of `before` the products of a row and a feature, over the block's depth.
+    template <int Rows>
+    EE_TILE static void multiply_tile(const Byte* rows, int64_t filled, const int16_t* weights, int64_t depth,
+                                      const Sum* before, int64_t before_row, Sum* to) {
+        vfloat totals[Rows][kMostColumns] = {};
+        encoder_engine::EE_ISA::multiply<half_pairs>(reinterpret_cast<const float*>(rows), filled / 2, 1,
+                                                     reinterpret_cast<const float*>(weights), kFeatures, depth / 2,
+                                                     totals);
 #pragma GCC unroll 6
         for (int r = 0; r < Rows; ++r) {
-            // Neighbours belong to one feature; they come out as features 0 1 4 5 2 3 6 7.
-            const __m256i joined = _mm256_hadd_epi32(totals[r][0], totals[r][1]);
-            const __m256i ordered = _mm256_permute4x64_epi64(joined, 0b11011000);
-            store(sums + r * kPanelWidth, _mm256_add_epi32(ordered, load<__m256i>(starts)));
+#pragma GCC unroll 2
+            for (int c = 0; c < kMostColumns; ++c) {
+                const vfloat sum = load(before + r * before_row + c * kLanes);
+                store(to + r * kPanelWidth + c * kLanes, add_sums<Sum>(sum, totals[r][c]));
+            }
         }
     }
 };
