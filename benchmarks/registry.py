@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from benchmarks.measuring.case import CaseSpec
 
 
-# The cases of a quick run: first one of every group that a processor runs, then more of the groups that answer the
-# first question of a kind of user, which a slow machine has no time for.
+# The cases of a quick run: first one of every group that a processor runs, then more of the groups
+# that answer the first question of a kind of user, which a slow machine has no time for.
 QUICK = (
     "embedding/minilm-float32-skewed",
     "static/sentences-float32",
@@ -80,10 +80,10 @@ def all_cases() -> dict[str, CaseSpec]:
 
 
 def choose_cases(patterns: Sequence[str], device: str, *, smoke: bool = False) -> list[CaseSpec]:
-    """Pick cases by name, by the part before the slash, or by a pattern such as ``*/short``.
+    """Choose cases by name, by the part before the slash, or by a pattern such as ``*/short``.
 
-    None given: all of the device. A ``smoke`` run takes cases of any device that are named.
-    Raises ``LookupError`` for what matches nothing on the device.
+    Without patterns: all cases of the device. In a ``smoke`` run, patterns also match cases of
+    other devices. Raises ``LookupError`` for a pattern that matches no case.
     """
     anywhere = smoke and bool(patterns)
     known = {name: spec for name, spec in all_cases().items() if anywhere or device in spec.devices}

@@ -70,7 +70,7 @@ def make_case(options: Options) -> Case:
 
 
 def _without_copies(data: TaskData, order: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return the rows whose texts have not come before."""
+    """Return the rows of ``order`` with one positive, no text of which occurred in a row before."""
     seen: set[str] = set()
     chosen = []
     for number in order.tolist():
