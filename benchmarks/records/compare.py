@@ -45,7 +45,10 @@ class Comparison:
 
     @property
     def change(self) -> str:
-        """"slower" or "faster" beyond the threshold, where no run contradicts; else "same"."""
+        """Return "slower", "faster", "same" or "too few runs".
+
+        Slower: by more than :data:`THRESHOLD`, and every later run is slower than all earlier ones.
+        """
         if min(len(self.base_ms), len(self.head_ms)) < MIN_RUNS:
             return "too few runs"
         if self.ratio > 1 + THRESHOLD and min(self.head_ms) > max(self.base_ms):
