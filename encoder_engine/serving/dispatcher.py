@@ -84,11 +84,11 @@ class Rate:
         self._seconds = self._cost = self._seconds_each = 0.0
 
     def seconds(self, cost: float) -> float:
-        """Return the seconds that one lane takes for a cost; 0 before the first batch."""
+        """Return the seconds that a lane takes for texts of this cost; 0 before the first batch."""
         return cost * self._seconds_each
 
     def budget(self, milliseconds: float) -> float:
-        """Return the cost that takes this time; before the first batch, a fixed cost."""
+        """Return the cost that a lane computes in this time; before the first batch, a guess."""
         return self.per_second * milliseconds / 1000.0 if self.known else FIRST_COST
 
 
