@@ -41,7 +41,7 @@ _THEIRS = ("encode", "encode_query", "encode_document", "predict")
 
 
 class CommonKeywords(TypedDict, total=False):
-    """Keywords of every ``encode`` and ``predict`` of sentence-transformers; the accepted values:
+    """Keywords of all ``encode`` and ``predict`` of sentence-transformers, and the accepted values.
 
     device: the device that the model is on.
     pool, chunk_size: None; for several processes, run a job over files with ``workers=``.
@@ -55,7 +55,7 @@ class CommonKeywords(TypedDict, total=False):
 
 
 class LibraryKeywords(CommonKeywords, total=False):
-    """More keywords of ``SentenceTransformer.encode``; the accepted values:
+    """More keywords of ``SentenceTransformer.encode``, and the accepted values.
 
     convert_to_numpy: True, as by default.
     output_value: ``"sentence_embedding"``; ``"token_embeddings"`` is :meth:`encode_tokens`.
@@ -70,7 +70,7 @@ class LibraryKeywords(CommonKeywords, total=False):
 
 
 class PairKeywords(CommonKeywords, total=False):
-    """More keywords of ``CrossEncoder.predict``; the accepted values:
+    """More keywords of ``CrossEncoder.predict``, and the accepted values.
 
     convert_to_numpy: True, as by default.
 
@@ -81,7 +81,7 @@ class PairKeywords(CommonKeywords, total=False):
 
 
 class SparseKeywords(CommonKeywords, total=False):
-    """More keywords of ``SparseEncoder.encode``; the accepted values:
+    """More keywords of ``SparseEncoder.encode``, and the accepted values.
 
     save_to_cpu: True, or False where the model is on the CPU. Results are always on the CPU.
 
@@ -92,7 +92,7 @@ class SparseKeywords(CommonKeywords, total=False):
 
 
 class TokenKeywords(CommonKeywords, total=False):
-    """More keywords of ``MultiVectorEncoder.encode``; the accepted values:
+    """More keywords of ``MultiVectorEncoder.encode``, and the accepted values.
 
     convert_to_numpy: True, as by default.
     convert_to_tensor: False; the result has one vector for each token.
@@ -109,7 +109,7 @@ class TokenKeywords(CommonKeywords, total=False):
 
 
 class HybridKeywords(CommonKeywords, total=False):
-    """Keywords of sentence-transformers for :meth:`HybridEmbedder.encode`; the accepted values:
+    """Keywords of sentence-transformers for :meth:`HybridEmbedder.encode`, and the accepted values.
 
     convert_to_numpy: True, as by default.
     convert_to_tensor: False.

@@ -1,4 +1,4 @@
-"""The methods that embedders share: queries and documents, files, other libraries' names."""
+"""The methods that embedders share: for queries, documents, files, and under libraries' names."""
 
 from __future__ import annotations
 
