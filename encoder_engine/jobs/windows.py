@@ -1,4 +1,4 @@
-"""Divides the rows of all inputs into shards, and the rows of a shard into windows."""
+"""Divides the rows of all inputs into shards, and each shard's rows into windows (batches)."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class WindowSize:
         self._timed = timed
 
     def observe(self, num_texts: int, seconds: float) -> None:
-        """Adapt the size to the seconds that a window took."""
+        """Adapt the number of rows to the seconds that the results of a window took."""
         if not self._timed or num_texts < self.num_texts:
             return
         if seconds < _WINDOW_SECONDS / 2:

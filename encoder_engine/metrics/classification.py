@@ -67,7 +67,7 @@ def class_scores(confusion: Counts) -> list[ClassScores]:
 
 
 def macro_f1(confusion: Counts) -> float:
-    """Return the mean F1 over the classes that occur in gold or predicted labels."""
+    """Return the mean F1, 0 to 1, over the classes that occur in gold or predicted labels."""
     present = (confusion.sum(0) + confusion.sum(1)) > 0
     scores = [
         score.f1 for score, there in zip(class_scores(confusion), present, strict=True) if there
