@@ -116,7 +116,7 @@ class JsonLines:
         self._blank = _BlankLines(place, "remove it (sed '/^[[:space:]]*$/d')")
 
     def record(self, line: bytes | None) -> dict[str, Any] | None:
-        """Return the object of a line, None for a blank line; refuse a bad one.
+        """Return the object of a line, None for a blank line; :class:`RowError` for a bad line.
 
         ``line`` None: a line over the limit.
         """
