@@ -63,7 +63,7 @@ QUICK = (
 
 
 def all_cases() -> dict[str, CaseSpec]:
-    """Load every case, by name."""
+    """Return all cases by name, from all modules."""
     packages = pkgutil.walk_packages(cases.__path__, f"{cases.__name__}.")
     modules = sorted(
         (module.name for module in packages if not module.ispkg),

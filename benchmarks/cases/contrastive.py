@@ -59,7 +59,7 @@ def case_specs() -> list[CaseSpec]:
 
 
 def make_case(options: Options) -> Case:
-    """Read the pairs, and make the model that all candidates begin with."""
+    """Make the case: read the pairs, and make the model that all candidates begin with."""
     course = make_course(PAIRS, options, _without_copies)
     return course.make_case(
         [

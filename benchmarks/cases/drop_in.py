@@ -1,4 +1,4 @@
-"""``SentenceTransformer.encode`` before and after it is accelerated."""
+"""Cases of ``SentenceTransformer.encode`` as it comes, and after the engine has accelerated it."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ SETS = {name: Rows(recipe=name, drawn=name) for name in ("sst2", "mrpc", "cola",
 
 
 def case_specs() -> list[CaseSpec]:
-    """Return the steps of each set of rows."""
+    """Return the case of each set of labelled rows, and that of training the head alone."""
     return [
         CaseSpec(
             name=f"finetuning/{name}",
@@ -231,7 +231,7 @@ def our_work(course: Course) -> Work:
 
 
 def their_work(course: Course, timed: Numbers) -> Work:
-    """Return the same for transformers' model, whose timed call takes the steps ``timed``.
+    """Return a call of transformers' model that takes the steps ``timed``, and one for the gate.
 
     Encoders frozen in the engine's model are frozen in it too.
     """

@@ -210,7 +210,7 @@ def _by_tokenizers(work: Callable[[], Any], options: Options) -> Any:
 
 
 def _ours(kind: Kind, job: TokenizerJob) -> list[Candidate]:
-    """Return the engine's candidates; thread cases also get one with a single thread."""
+    """Return the engine's candidates; a case of several threads also gets one of one thread."""
     make = partial(
         build, load, job, modules=("encoder_engine.text.tokenizer", "encoder_engine._native")
     )

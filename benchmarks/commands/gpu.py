@@ -1,7 +1,7 @@
 """Tests and measures on an NVIDIA GPU, step by step: ``python -m benchmarks gpu``.
 
-A GPU is often lent for minutes only. The work is therefore cut into steps of a minute at most, in
-the order of what nobody knows yet (:func:`plan`). Every step has a correctness gate of its own, and
+A GPU is often lent for minutes only. The work is therefore cut into steps of a minute at most, the
+open questions first (:func:`plan`). Every step has a correctness gate of its own, and
 is a process with a time limit: neither a hang nor an illegal memory access costs another step its
 result. A ledger file lists what has passed, and the next run goes on from there. Nothing is
 installed or built.

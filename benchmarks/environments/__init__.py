@@ -38,7 +38,7 @@ class Environment:
 
     @property
     def python(self) -> Path:
-        """The path of its interpreter."""
+        """The path of the environment's Python interpreter."""
         return self.folder / ("Scripts" if os.name == "nt" else "bin") / "python"
 
     @property

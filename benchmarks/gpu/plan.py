@@ -1,4 +1,4 @@
-"""The plan of what is tested and measured on a GPU, in the order of what nobody knows yet."""
+"""The plan of what is tested and measured on a GPU, the open questions first."""
 
 from __future__ import annotations
 
@@ -102,13 +102,13 @@ class Step:
 
     @property
     def saves(self) -> bool:
-        """Return whether it records results, in the folder given by its option ``--output``."""
+        """Return whether the step records results, in the folder of its option ``--output``."""
         return self.command[0] == "benchmarks"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Phase:
-    """Steps that run side by side, ``jobs`` at a time, the first ones first."""
+    """A part of the GPU run: its steps run in order, ``jobs`` of them at a time."""
 
     name: str
     steps: Sequence[Step]

@@ -168,7 +168,7 @@ def folder() -> tempfile.TemporaryDirectory[str]:
 
 
 def truth(load: Load, job: TokenizerJob) -> Rows:
-    """Compute the rows that the gate compares every candidate with."""
+    """Compute the ids, an array for each text, that the gate compares every candidate's with."""
     whole = replace(job, task="stream") if job.task == "stream end" else job
     rows: Rows = build(load, whole).answer()
     return rows

@@ -37,7 +37,7 @@ class Sample:
 
 @dataclass(frozen=True, kw_only=True)
 class Percentiles:
-    """The spread of a candidate's samples."""
+    """Percentiles of the samples of a candidate, in the samples' unit."""
 
     p20: float
     p50: float

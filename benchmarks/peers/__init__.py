@@ -123,7 +123,7 @@ def embedding_library(name: str, modules: Mapping[str, str], *ways: EmbeddingPee
 
 
 def find_peers() -> list[Peer]:
-    """Load every peer, by name."""
+    """Return all peers, in the order of their names."""
     modules = [
         importlib.import_module(f"{__name__}.{m.name}") for m in pkgutil.iter_modules(__path__)
     ]

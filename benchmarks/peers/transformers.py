@@ -56,7 +56,7 @@ def _mean_vectors(model: Any, tokenizer: Any, ids: Sequence[Sequence[int]]) -> A
 
 
 def float64_vectors(job: EmbeddingJob) -> npt.NDArray[np.float64]:
-    """Compute the float64 vectors of gates, one text at a time."""
+    """Compute the float64 vectors that gates compare with, one text at a time."""
     vectors: npt.NDArray[np.float64] = load(job, "float64")(1)
     return vectors
 

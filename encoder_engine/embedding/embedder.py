@@ -132,12 +132,12 @@ class Embedder(DenseMethods):
 
     @property
     def prompts(self) -> Mapping[str, str]:
-        """The named prompts of the directory."""
+        """The directory's prompts, by name."""
         return self.recipe.prompts
 
     @property
     def default_prompt_name(self) -> str | None:
-        """The name of the prompt for calls that name none."""
+        """The name of the prompt for calls that give no prompt."""
         return self.recipe.default_prompt_name
 
     @property

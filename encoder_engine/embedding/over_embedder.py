@@ -25,7 +25,7 @@ class OverEmbedder(QueryMethods):
 
     @property
     def engine(self) -> EncoderEngine:
-        """The engine of the encoder."""
+        """The engine that computes the encoder's outputs."""
         return self.embedder.engine
 
     @property

@@ -164,7 +164,7 @@ class Ranker(Model):
 
     @property
     def prompts(self) -> Mapping[str, str]:
-        """The named prompts of the directory."""
+        """The directory's prompts, by name."""
         return self.settings.prompts
 
     @property
@@ -177,7 +177,7 @@ class Ranker(Model):
 
     @property
     def default_prompt_name(self) -> str | None:
-        """The name of the prompt for calls that name none."""
+        """The name of the prompt for calls that give no prompt."""
         return self.settings.default_prompt_name
 
     def kinds(self) -> dict[str, Kind]:

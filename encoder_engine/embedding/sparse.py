@@ -283,7 +283,7 @@ class SparseEmbedder(TaskMethods):
 
     @property
     def prompts(self) -> Mapping[str, str]:
-        """The named prompts of the directory."""
+        """The directory's prompts, by name."""
         return self.settings.prompts
 
     @property
@@ -293,7 +293,7 @@ class SparseEmbedder(TaskMethods):
 
     @property
     def default_prompt_name(self) -> str | None:
-        """The name of the prompt for calls that name none."""
+        """The name of the prompt for calls that give no prompt."""
         return self.settings.default_prompt_name
 
     def kinds(self) -> dict[str, Kind]:

@@ -47,7 +47,7 @@ class Output(Protocol):
 
     @property
     def num_truncated_rows(self) -> int | None:
-        """The number of truncated rows of the output; None: the run's own count is complete."""
+        """The number of truncated rows of the output; None: as many as this run counts."""
 
     def select(self, rows: Iterator[Row]) -> Iterator[Row]:
         """Return those of the inputs' rows that are to be embedded."""
@@ -138,7 +138,7 @@ class SingleFile:
         return shard < 0
 
     def add(self, window: TextWindow, embedded: EmbeddedWindow | None) -> None:
-        """Append a window's results."""
+        """Append the results of a window (consecutive rows)."""
         assert embedded is not None
         names = window.present_identifiers if self._has_identifiers else ()
         kept = self._kept.arrays(window.kept, window.first_row)

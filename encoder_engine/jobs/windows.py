@@ -1,4 +1,4 @@
-"""Divides the rows of all inputs into shards, and each shard's rows into windows (batches)."""
+"""Divides the rows of all inputs into shards, and a shard into windows of consecutive rows."""
 
 from __future__ import annotations
 

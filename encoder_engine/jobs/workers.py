@@ -73,7 +73,7 @@ class LocalEmbedder:
 
 
 def compute_window(kind: Kind, tokenized: Any, options: Any) -> EmbeddedWindow:
-    """Compute the results of a tokenized window."""
+    """Compute the results of a tokenized window (consecutive rows of the inputs)."""
     return kind.compute_window(tokenized, options)
 
 

@@ -44,7 +44,7 @@ def confusion_matrix(gold: Labels, predicted: Labels, *, num_classes: int) -> Co
 
 
 def accuracy(gold: Labels, predicted: Labels) -> float:
-    """Return the share of rows whose predicted class is right; integers [N]."""
+    """Return the share, 0 to 1, of rows whose predicted class is right; both are integers [N]."""
     rows, columns = paired(gold, predicted)
     return float((rows == columns).mean())
 

@@ -88,7 +88,7 @@ class Rate:
         return cost * self._seconds_each
 
     def budget(self, milliseconds: float) -> float:
-        """Return the cost that a lane computes in this time; before the first batch, a guess."""
+        """Return the cost that a lane computes in this time; FIRST_COST before the first batch."""
         return self.per_second * milliseconds / 1000.0 if self.known else FIRST_COST
 
 

@@ -224,7 +224,7 @@ class Scheduler:
             self._forget(name)
 
     def load(self, flow: Hashable, priority: int) -> Load:
-        """Return what waits in a flow, and the other flows' weight; flow: here the client alone."""
+        """Return what waits of a client at this priority, and the weight of all other flows."""
         total = sum(weight * count for weight, count in self._weights.items()) * 2.0**priority
         found = self._flows.get((flow, priority))
         if found is None:

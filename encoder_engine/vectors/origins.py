@@ -73,7 +73,7 @@ def read_texts(
 def _rest(
     store: StoredVectors, stream: Iterator[Row], first_row: int, rows: Collection[int]
 ) -> dict[int, str]:
-    """Read the texts of rows without recorded digests: those of a single file, none of a folder."""
+    """Read the texts of rows without recorded digests: all of a single file; a folder has none."""
     found, row = {}, first_row
     for row, read in enumerate(stream, start=first_row + 1):
         if row - 1 in rows:

@@ -95,7 +95,7 @@ def _finding(found: Accuracy) -> Finding:
 
 
 def accuracy_lines(facts: dict[str, Any]) -> dict[str, str]:
-    """Format the facts of :func:`check_accuracy` as lines of text, by precision."""
+    """Format the facts of :func:`check_accuracy` as lines of text, by the line's title."""
     lines = {}
     for name, value in facts.items():
         if not isinstance(value, dict):

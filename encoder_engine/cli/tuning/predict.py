@@ -1,4 +1,4 @@
-"""``encoder-engine predict``: writes the predictions of a fine-tuned model, to a file or a job."""
+"""``encoder-engine predict``: writes a fine-tuned model's predictions, to a file or by a job."""
 
 from __future__ import annotations
 

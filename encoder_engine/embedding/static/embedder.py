@@ -205,7 +205,7 @@ class StaticEmbedder(DenseMethods):
 
     @property
     def tokenizer(self) -> Tokenizer:  # type: ignore[override]
-        """The tokenizer."""
+        """The tokenizer, whose ids index the rows of the table."""
         return self.model.tokenizer
 
     @property
@@ -220,7 +220,7 @@ class StaticEmbedder(DenseMethods):
 
     @property
     def prompts(self) -> Mapping[str, str]:
-        """The named prompts of the directory."""
+        """The directory's prompts, by name."""
         return self.model.settings.prompts
 
     @property
@@ -235,7 +235,7 @@ class StaticEmbedder(DenseMethods):
 
     @property
     def default_prompt_name(self) -> str | None:
-        """The name of the prompt for calls that name none."""
+        """The name of the prompt for calls that give no prompt."""
         return self.model.settings.default_prompt_name
 
     def kinds(self) -> dict[str, Kind]:

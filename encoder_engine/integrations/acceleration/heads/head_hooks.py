@@ -193,7 +193,10 @@ def _modules_of_head(model: Any) -> Iterator[nn.Module]:
 
 
 def _check_labels(labels_BL: Tensor, places_BL: Tensor, vocab_size: int) -> None:
-    """Raise :class:`TokenIdError` for a label outside the vocabulary; on a GPU the loss is NaN."""
+    """Raise :class:`TokenIdError` on a CPU for a label outside the vocabulary.
+
+    On a GPU the loss of such a label is NaN.
+    """
     if labels_BL.device.type != "cpu":
         return
     wrong_BL = places_BL & ((labels_BL < 0) | (labels_BL >= vocab_size))
