@@ -95,8 +95,8 @@ def case_specs() -> list[CaseSpec]:
 class Course:
     """What all candidates train: an initial model by a recipe, on the rows of an epoch.
 
-    ``chosen``: the rows' numbers in their file. ``cut``: the rows of each step, by their places in
-    ``data``, in the order of the recipe's first epoch.
+    ``chosen``: the rows' numbers in their file.
+    ``cut``: the places in ``data`` of each step's rows, in the order of the recipe's first epoch.
     """
 
     model: TaskModel

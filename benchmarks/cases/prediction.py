@@ -215,7 +215,7 @@ def true_scores(job: Job) -> list[Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class SameLabels:
-    """A gate: each text must have the labels of ``truth``, but for labels whose scores are close.
+    """A gate: each text must have the labels of ``truth``, except where labels' scores are close.
 
     In other precisions than float32 the probabilities are compared as vectors.
     """

@@ -60,7 +60,8 @@ class Ledger:
 def make_key(command: Sequence[str], sources: Iterable[str], facts: Sequence[str]) -> str:
     """Hash a step's command, the syntax of its source files, and the facts of a machine.
 
-    ``sources``: files and folders. ``facts``: such as versions and the GPU's name.
+    ``sources``: files and folders.
+    ``facts``: such as versions and the GPU's name.
     """
     digest = hashlib.sha256(repr((list(command), list(facts))).encode())
     for source in sorted(sources):

@@ -87,7 +87,8 @@ GLUON = tuple(_GLUON)
 class Step:
     """A step of the GPU run, a process: a Python module or a program, with its arguments.
 
-    ``sources``: the files and folders that it measures. ``seconds``: the estimated time.
+    ``sources``: the files and folders that it measures.
+    ``seconds``: the estimated time.
     ``again``: run it twice if it hits its limit: what torch compiled by then is cached.
     ``after``: the names of steps that have to pass before.
     """
@@ -220,7 +221,7 @@ def _gluon_checks() -> list[Step]:
 
 
 def _after_checks(steps: Sequence[Step], *, rehearsed: bool) -> list[Step]:
-    """Have the steps wait for checks of the Gluon kernels that they run, but in a rehearsal."""
+    """Have the steps wait for checks of the Gluon kernels that they run, except in a rehearsal."""
     found = []
     for step in steps:
         size, checks = ("", ()) if rehearsed else _GLUON.get(step.name, ("", ()))

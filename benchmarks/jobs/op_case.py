@@ -154,7 +154,8 @@ def op_specs(
     """Return an operation's cases, one for each mode and lengths, named ``group/training-equal``.
 
     ``modes``: "forward" and "training", or the one of them that the operation has.
-    ``lengths``: of the sequences, "mixed" or "equal". ``group``: default: the operation's name.
+    ``lengths``: of the sequences, "mixed" or "equal".
+    ``group``: default: the operation's name.
     ``shape``: makes the sizes; None: :func:`make_shape`.
     """
     known = f"ops.{operation}" if operation in ops.operations() else operation

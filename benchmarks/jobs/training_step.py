@@ -114,7 +114,8 @@ def make_step(
 ) -> Callable[[Inputs], SupportsFloat]:
     """Return a call that trains a copy of the model by a step, and returns the loss before it.
 
-    graphs: by CUDA graphs. residual: the type of the residual stream; None: the usual one.
+    graphs: by CUDA graphs.
+    residual: the type of the residual stream; None: the usual one.
     """
     loop = StepAlone(model, device=device, precision=precision, graphs=graphs, residual=residual)
     return lambda inputs: loop.take([inputs])

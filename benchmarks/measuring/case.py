@@ -107,9 +107,10 @@ class Case:
 class Options:
     """The options of a run, which every case gets.
 
-    ``smoke``: the smallest sizes, to see that it works. ``quick``: fewer texts and rounds where
-    they take minutes, for a first answer, and no models that torch compiles. ``compiles``: peers
-    that torch compiles take part; each model takes half a minute to five.
+    ``smoke``: the smallest sizes, to see that it works.
+    ``quick``: fewer texts and rounds where they take minutes, for a first answer, and no models
+    that torch compiles.
+    ``compiles``: peers that torch compiles take part; each model takes half a minute to five.
     """
 
     device: str = "cpu"
@@ -137,7 +138,8 @@ class Options:
 class CaseSpec:
     """A case by name, which is made only when it runs.
 
-    ``devices``: where it can run. ``module``: the module that lists it; the registry sets it.
+    ``devices``: where it can run.
+    ``module``: the module that lists it; the registry sets it.
     """
 
     name: str

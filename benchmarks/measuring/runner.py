@@ -22,7 +22,7 @@ class CandidateError(Exception):
 
 
 class Runner(Protocol):
-    """A built candidate. Every method but :meth:`close` may raise :class:`CandidateError`."""
+    """A built candidate. Every method except :meth:`close` may raise :class:`CandidateError`."""
 
     def warm_up(self) -> Any:
         """Call the candidate and return its output; learn how many calls make a sample."""

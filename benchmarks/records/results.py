@@ -224,7 +224,7 @@ def fuller_run(run: Sequence[Result], runs: Sequence[Sequence[Result]]) -> Seque
 
 
 def drop_superseded(folder: Path = FOLDER) -> None:
-    """Delete all results but those of each work's newest run and an earlier, fuller one.
+    """Delete all results, except those of each work's newest run and of an earlier, fuller one.
 
     An earlier run is kept where it measured peers that the newest one skipped.
     """

@@ -23,8 +23,9 @@ def left_out_lines(
 ) -> list[str]:
     """Return a Markdown list of what was not measured, an item for each reason.
 
-    ``known``: all cases by name. ``chosen``: the names of the run's cases. ``otherwise``: the
-    reason for a chosen case that could have run but has no results.
+    ``known``: all cases by name.
+    ``chosen``: the names of the run's cases.
+    ``otherwise``: the reason for a chosen case that could have run but has no results.
     """
     others = [spec for name, spec in known.items() if name not in chosen]
     on_gpu = [spec for spec in others if "cpu" not in spec.devices]

@@ -247,7 +247,7 @@ class CausalRanker(Ranker):
 
 @dataclass(frozen=True, kw_only=True)
 class CausalDirectory:
-    """A causal reranker's directory with all its files read but the weights.
+    """A causal reranker's directory with all its files read, except the weights.
 
     For the fields see :class:`CausalRanker`.
     """

@@ -159,7 +159,8 @@ def naming(first: str) -> Callable[[Method], Method]:
 def _refuse_order(call: str, values: tuple[Any, ...], most: int) -> None:
     """Raise :class:`InputError` for positional arguments in sentence-transformers' order.
 
-    call: the beginning of the call, for the message. values: the arguments from the second on.
+    call: the beginning of the call, for the message.
+    values: the arguments from the second on.
     most: how many of them the method takes.
     """
     is_former = bool(values) and isinstance(values[0], int)

@@ -62,7 +62,7 @@ MEAN = "meanmaxsim"
 
 
 class TokenCallKeywords(CallKeywords, total=False):
-    """The keywords of :meth:`MultiVectorEmbedder.encode` with an effect, but for ``task``.
+    """The keyword arguments that :meth:`MultiVectorEmbedder.encode` acts on, except ``task``.
 
     For their meaning see :meth:`Embedder.encode`. Those accepted only for sentence-transformers'
     callers: see :class:`TokenKeywords`.
@@ -74,7 +74,7 @@ class TokenCallKeywords(CallKeywords, total=False):
 
 
 class TokenDatasetKeywords(JobKeywords, total=False):
-    """The keywords of :meth:`MultiVectorEmbedder.encode_dataset`, but for ``kind``."""
+    """The keywords of :meth:`MultiVectorEmbedder.encode_dataset`, except ``kind``."""
 
     batch_tokens: int | None
 

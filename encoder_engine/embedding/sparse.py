@@ -55,7 +55,7 @@ __all__ = ["SparseEmbedder", "SparseVectors", "TokenWeights"]
 
 
 class SparseCallKeywords(CallKeywords, total=False):
-    """The keyword arguments that :meth:`SparseEmbedder.encode` acts on, but the output's form.
+    """The keyword arguments that :meth:`SparseEmbedder.encode` acts on, except the output's form.
 
     Those that it accepts only for sentence-transformers' callers: see :class:`SparseKeywords`.
     """

@@ -75,9 +75,10 @@ def accelerate(model: Accelerated, *, pack: bool = False, full_logits: bool = Fa
 
     ``model``: a model, a fast tokenizer, or a pipeline with both. A pipeline's tokenizer that the
     engine does not encode stays as it is, with a warning.
-    ``pack``: a compiled encoder computes the model. ``full_logits``: training computes the logits
-    of all tokens. For models and both options see ``acceleration/replaced_forward.py``.
-    :func:`restore` undoes. Raises :class:`UnsupportedFeatureError` for anything else.
+    ``pack``: a compiled encoder computes the model.
+    ``full_logits``: training computes the logits of all tokens.
+    For models and both options see ``acceleration/replaced_forward.py``. :func:`restore` undoes.
+    Raises :class:`UnsupportedFeatureError` for anything else.
     """
     if is_tokenizer(model):
         return accelerate_tokenizer(model)

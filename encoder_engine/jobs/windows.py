@@ -24,7 +24,8 @@ _LEAST_TEXTS = 16
 class TextWindow:
     """Consecutive rows of one shard; ``first_row`` counts from the first row of the inputs.
 
-    ``texts``: the text of each row, or both texts of a pair. ``sources``: the files of the rows.
+    ``texts``: the text of each row, or both texts of a pair.
+    ``sources``: the files of the rows.
     ``kept``: the values of each row in the columns that the output keeps.
     """
 

@@ -118,7 +118,8 @@ def _compute(model: ServedModel, task: Task, options: Any, parts: Sequence[Work]
 def _in_request(error: Exception, rows: list[int], start: int) -> Exception:
     """Convert an error about rows of a part to one about the texts, by index, of its request.
 
-    rows: the indices in the part. start: the index of the part's first text in the request.
+    rows: the indices in the part.
+    start: the index of the part's first text in the request.
     """
     places = [start + row for row in rows]
     if isinstance(error, NonFiniteVectorError) and rows:

@@ -76,7 +76,8 @@ def no_hits(queries_QD: npt.NDArray[Any]) -> Best:
 def keep_best(best: Best, scores_QN: npt.NDArray[np.float32], first_row: int, count: int) -> Best:
     """Return the best ``count`` rows and scores of what was best so far and of the next block.
 
-    best: rows and scores, [Q, K] each. first_row: the number of the block's first row.
+    best: rows and scores, [Q, K] each.
+    first_row: the number of the block's first row.
     """
     rows_QK, scores_QK = best
     scores = np.concatenate([scores_QK, scores_QN], axis=1)

@@ -380,7 +380,8 @@ class StoredVectors:
     ) -> tuple[int, ...]:
         """Return the present signature of a file; raises :class:`ReadError` if it was changed.
 
-        ``before``: an earlier signature. ``path``: None: the file of vectors.
+        ``before``: an earlier signature.
+        ``path``: None: the file of vectors.
         """
         path = path or part.path
         now = signature(path)

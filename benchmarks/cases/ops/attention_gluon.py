@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 class Pins(TypedDict):
     """A variant: the rows that a program of the forward kernel computes, and two switches.
 
-    ``turns``: consumer warps take turns. ``gradients``: backward is by Gluon too.
+    ``turns``: consumer warps take turns.
+    ``gradients``: backward is by Gluon too.
     """
 
     rows: int

@@ -67,8 +67,10 @@ _NO_LIMIT = 10**6
 class _Layout:
     """Where a static model's files are, and which of them there are.
 
-    directory: the model's. folder: that of the table.
-    has_config: there is a config.json of model2vec. normalizes: a Normalize module follows.
+    directory: the model's.
+    folder: that of the table.
+    has_config: there is a config.json of model2vec.
+    normalizes: a Normalize module follows the table.
     """
 
     directory: Path

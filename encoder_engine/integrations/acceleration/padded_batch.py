@@ -88,7 +88,8 @@ def warn_of_left_padding(mask: str) -> None:
 def warn_of_original(found: str, mend: str) -> None:
     """Warn, at the caller's line, that the original forward computes the batch.
 
-    found: the reason. mend: what to do.
+    found: the reason.
+    mend: what to do.
     """
     warn_caller(
         EncoderEngineWarning(

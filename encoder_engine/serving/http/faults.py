@@ -90,8 +90,9 @@ _CLOSING = ("body", "slow_body", "busy")
 def statuses_of(face: Face, *, reads: bool, named: bool = False) -> list[int]:
     """Return the HTTP statuses of errors with which a route may answer.
 
-    face: the API whose format its errors have. reads: its requests have a body. named: its path
-    names a model.
+    face: the API whose format its errors have.
+    reads: its requests have a body.
+    named: its path names a model.
     """
     place = 0 if face == "openai" else 3
     kinds = [kind for kind in STATUSES if kind not in _NO_ROUTE] if reads else list(_WITHOUT_BODY)

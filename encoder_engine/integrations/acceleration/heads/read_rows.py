@@ -119,7 +119,7 @@ class SkippedLogits:
     __add__ = __sub__ = __mul__ = __truediv__ = __matmul__ = __neg__ = __gt__ = __lt__ = _refuse
 
     def __getattr__(self, name: str) -> NoReturn:
-        """Raise the error for logits that were not computed, but for dunder names."""
+        """Raise the error for logits that were not computed, except for dunder names."""
         if name.startswith("__"):
             # Python and its libraries look for protocols, such as copying, by these names.
             raise AttributeError(name)
