@@ -96,7 +96,7 @@ def build(name: str, texts: list[str], settings: dict[str, Any]) -> Call:
 
 
 def judge(expected: Any, found: Any) -> Verdict:
-    """Return whether all fields of a result, such as ``input_ids``, equal those of ``expected``."""
+    """Return the gate's verdict: passed if all fields of ``found`` equal those of ``expected``."""
     found_rows = {name: [*map(list, values)] for name, values in found.items()}
     equal = sum(found_rows.get(name) == [*map(list, expected[name])] for name in expected)
     return Verdict(
