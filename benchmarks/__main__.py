@@ -136,7 +136,7 @@ def _run(
     folder: Path | None,
     minutes: float = math.inf,
 ) -> list[Result]:
-    """Measure cases in turn, and begin none after so many minutes.
+    """Measure cases in turn, and begin no further case once ``minutes`` have passed.
 
     ``threads`` None: one per core; ``folder`` None: record nothing.
     """
@@ -158,7 +158,7 @@ def _run(
 
 
 def _exit_code(results: Sequence[Result]) -> int:
-    """Return the code of a run: it failed where the engine failed or gave wrong results."""
+    """Return 1 where a candidate of the engine failed or gave wrong results, else 0."""
     wrong = any(r.role == "ours" and r.status in ("failed", "gate failed") for r in results)
     return FAILED if wrong else DONE
 
@@ -217,7 +217,10 @@ def list_peers(folder: Path | None, *, setup: bool) -> int:
 
 
 def _use_threads(threads: int | None) -> int:
-    """Restrict this process and its children to that many cores."""
+    """Restrict this process and its children to ``threads`` cores; return their number.
+
+    None: all cores.
+    """
     import torch
 
     affinity = hasattr(os, "sched_getaffinity")

@@ -63,7 +63,7 @@ QUICK = (
 
 
 def all_cases() -> dict[str, CaseSpec]:
-    """Load every case, by name."""
+    """Return all cases by name, from all modules."""
     packages = pkgutil.walk_packages(cases.__path__, f"{cases.__name__}.")
     modules = sorted(
         (module.name for module in packages if not module.ispkg),
@@ -80,10 +80,10 @@ def all_cases() -> dict[str, CaseSpec]:
 
 
 def choose_cases(patterns: Sequence[str], device: str, *, smoke: bool = False) -> list[CaseSpec]:
-    """Pick cases by name, by the part before the slash, or by a pattern such as ``*/short``.
+    """Choose cases by name, by the part before the slash, or by a pattern such as ``*/short``.
 
-    None given: all of the device. A ``smoke`` run takes cases of any device that are named.
-    Raises ``LookupError`` for what matches nothing on the device.
+    Without patterns: all cases of the device. In a ``smoke`` run, patterns also match cases of
+    other devices. Raises ``LookupError`` for a pattern that matches no case.
     """
     anywhere = smoke and bool(patterns)
     known = {name: spec for name, spec in all_cases().items() if anywhere or device in spec.devices}

@@ -1,6 +1,6 @@
-"""Calls of a tokenizer in transformers' manner, in one thread.
+"""Cases of calling a tokenizer as transformers' are called (``tokenizer(texts)``), in one thread.
 
-The gate compares every field with transformers.
+The correctness gate compares every field of the result with transformers'.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FORMS: dict[str, dict[str, Any]] = {
 
 
 def case_specs() -> list[CaseSpec]:
-    """Return the forms of a result."""
+    """Return a case for each form of the result, such as with offsets."""
     return [
         CaseSpec(
             name=f"calls/{form}",
@@ -47,7 +47,7 @@ def case_specs() -> list[CaseSpec]:
 
 
 def make_case(settings: dict[str, Any], options: Options) -> Case:
-    """Call each tokenizer on the same sentences."""
+    """Make the case: the engine, the engine within transformers, nanotoken and transformers."""
     count = 6 if options.smoke else 256
     texts = short_sentences(read_documents("bundled"), count, seed=SEED)
     theirs = partial(build, "transformers", texts, settings)
@@ -80,7 +80,7 @@ def model_path() -> Path:
 
 
 def build(name: str, texts: list[str], settings: dict[str, Any]) -> Call:
-    """Load a tokenizer; a call encodes all texts in one thread."""
+    """Load the tokenizer of candidate ``name``; a call encodes all texts in one thread."""
     os.environ["RAYON_NUM_THREADS"] = "1"
     import transformers
 
@@ -96,7 +96,7 @@ def build(name: str, texts: list[str], settings: dict[str, Any]) -> Call:
 
 
 def judge(expected: Any, found: Any) -> Verdict:
-    """Compare all fields."""
+    """Return the gate's verdict: passed if all fields of ``found`` equal those of ``expected``."""
     found_rows = {name: [*map(list, values)] for name, values in found.items()}
     equal = sum(found_rows.get(name) == [*map(list, expected[name])] for name in expected)
     return Verdict(

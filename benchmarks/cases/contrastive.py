@@ -59,7 +59,7 @@ def case_specs() -> list[CaseSpec]:
 
 
 def make_case(options: Options) -> Case:
-    """Read the pairs, and make the model that all candidates begin with."""
+    """Make the case: read the pairs, and make the model that all candidates begin with."""
     course = make_course(PAIRS, options, _without_copies)
     return course.make_case(
         [
@@ -70,7 +70,7 @@ def make_case(options: Options) -> Case:
 
 
 def _without_copies(data: TaskData, order: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return the rows whose texts have not come before."""
+    """Return the rows of ``order`` with one positive, no text of which occurred in a row before."""
     seen: set[str] = set()
     chosen = []
     for number in order.tolist():

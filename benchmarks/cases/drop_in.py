@@ -1,4 +1,4 @@
-"""``SentenceTransformer.encode`` before and after it is accelerated."""
+"""Cases of ``SentenceTransformer.encode`` as it comes, and after the engine has accelerated it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NUM_TEXTS = {"short": 400, "skewed": 100}
 
 
 def case_specs() -> list[CaseSpec]:
-    """Return the two kinds of texts."""
+    """Return a case for each length distribution of the texts."""
     return [
         CaseSpec(
             name=f"drop_in/encode-{shape}",
@@ -39,7 +39,7 @@ def _why_not() -> str | None:
 
 
 def make_case(shape: str, options: Options) -> Case:
-    """Embed texts by the library's own calls."""
+    """Make the case: ``SentenceTransformer.encode`` as it comes, accelerated, and packed too."""
     kind = Kind(model="minilm", precision="float32", shape=shape)
     job, _ = make_job(kind, options, share=1)
     count = NUM_TEXTS[shape] // (QUICK_SHARE if options.quick else 1)
@@ -64,7 +64,7 @@ def make_case(shape: str, options: Options) -> Case:
 
 
 def build(job: EmbeddingJob, pack: bool | None) -> Call:
-    """Load the model, and accelerate it but for ``pack`` None; a call embeds all texts."""
+    """Load the model; ``pack`` None: do not accelerate it. A call embeds all texts."""
     import torch
     from sentence_transformers import SentenceTransformer
 

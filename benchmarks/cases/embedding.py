@@ -147,7 +147,7 @@ class Kind:
 
 
 def kinds() -> Iterator[Kind]:
-    """Yield sizes of BERT on three length distributions, MiniLM on prose, others on one or two."""
+    """Yield all cases: BERTs on three length distributions, MiniLM also on prose, others on few."""
     for model, precision in product(MODELS, PRECISIONS):
         for shape, source in SUMMARIES:
             if shape != "prompted" and (source == "bundled" or model == "minilm"):
@@ -160,7 +160,7 @@ def kinds() -> Iterator[Kind]:
 
 
 def case_specs() -> list[CaseSpec]:
-    """Texts to vectors, end to end."""
+    """Return the case of each :class:`Kind`."""
     return [
         CaseSpec(
             name=kind.name,
@@ -173,7 +173,7 @@ def case_specs() -> list[CaseSpec]:
 
 
 def why_not() -> str | None:
-    """Return the reason why the case cannot run here, or None."""
+    """Return the reason why these cases cannot run here, or None."""
     absent = minilm_missing()
     if absent is not None:
         return absent
@@ -192,7 +192,7 @@ def minilm_directory() -> Path:
 def minilm_job(
     texts: Sequence[str], *, threads: int, precision: str = "float32", max_length: int = 256
 ) -> EmbeddingJob:
-    """Return the job of embedding texts with MiniLM, by default cut where its directory says."""
+    """Describe embedding texts with MiniLM; they are cut after ``max_length`` tokens."""
     return EmbeddingJob(
         directory=str(minilm_directory()),
         texts=tuple(texts),
@@ -232,9 +232,9 @@ def _update(path: Path, **settings: Any) -> None:
 def make_job(
     kind: Kind, options: Options, share: int | None = None
 ) -> tuple[EmbeddingJob, list[int]]:
-    """Build the texts; return the job, and the number of tokens of each text.
+    """Return the texts with the model that embeds them, and the number of tokens of each text.
 
-    ``share``: every so many texts one is embedded; None: the model's and the precision's.
+    ``share``: every so many texts one is embedded; None: as set for the model and the precision.
     """
     from encoder_engine.text import Tokenizer
 
@@ -259,7 +259,7 @@ def make_job(
 
 
 def make_case(kind: Kind, options: Options) -> Case:
-    """Build the texts, and the float64 vectors of a sample of them."""
+    """Make the case: its texts, its candidates, and float64 vectors of a sample for the gate."""
     # Not above: it imports torch.
     from benchmarks.measuring.ceilings import product_ceiling
 
@@ -282,7 +282,10 @@ def make_case(kind: Kind, options: Options) -> Case:
 
 
 def count_operations(job: EmbeddingJob, lengths: Sequence[int]) -> int:
-    """Count the operations of the job's model on texts of these lengths."""
+    """Count the multiplications and additions of the model's matrix products, without padding.
+
+    ``lengths``: the number of tokens of each text.
+    """
     from benchmarks.measuring.ceilings import encoder_operations
 
     config = json.loads(Path(job.directory, "config.json").read_text("utf-8"))
@@ -292,7 +295,10 @@ def count_operations(job: EmbeddingJob, lengths: Sequence[int]) -> int:
 def make_texts(
     shape: str, source: str, count_tokens: corpus.CountTokens, *, smoke: bool
 ) -> list[str]:
-    """Build the texts of one distribution."""
+    """Build texts of one length distribution: "short", "prompted", "skewed" or "long".
+
+    ``source``: "bundled" or "prose".
+    """
     sizes = corpus.SMOKE if smoke else corpus.FULL
     documents = corpus.read_documents(source)
     if shape == "short":
@@ -308,16 +314,16 @@ def make_texts(
 
 
 def judged_rows(texts: Sequence[str]) -> list[int]:
-    """Return the rows of texts evenly spaced by length, longest and shortest included."""
+    """Return the indices of texts spaced evenly in the order by length, both ends included."""
     by_length = np.argsort([len(text) for text in texts], kind="stable")
     places = np.unique(np.linspace(0, len(by_length) - 1, NUM_JUDGED).round().astype(int))
     return [int(row) for row in by_length[places]]
 
 
 def make_gate(job: EmbeddingJob, *, smoke: bool) -> CosineGate:
-    """Compute reference vectors of the judged rows.
+    """Compute float64 vectors of a sample of the texts, with which the gate compares the output's.
 
-    Runs in a process of its own, which frees its memory; a smoke run has no such gate.
+    Outside smoke runs they are computed in a process of their own, which frees its memory.
     """
     rows = judged_rows(job.texts)
     judged = replace(job, texts=tuple(job.texts[row] for row in rows))
@@ -327,14 +333,14 @@ def make_gate(job: EmbeddingJob, *, smoke: bool) -> CosineGate:
 
 
 def build_ours(job: EmbeddingJob) -> Call:
-    """Load the model; a call embeds all texts."""
+    """Load the engine's embedder; a call embeds all texts."""
     embedder = load_ours(job)
     texts = list(job.texts)
     return lambda: embedder.encode(texts, on_truncation="ignore")
 
 
 def load_ours(job: EmbeddingJob, engine: EngineChoice = "auto") -> Embedder:
-    """Load the engine's model in the job's precision."""
+    """Load the embedder in the job's precision, device, length limit and number of threads."""
     from encoder_engine import Embedder
 
     quantized = job.precision == "int8"

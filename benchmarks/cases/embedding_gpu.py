@@ -30,7 +30,7 @@ SINGLE_ROUNDS = 50
 
 
 def case_specs() -> list[CaseSpec]:
-    """Return one text, many short ones, and passages."""
+    """Return the cases: a single text, many short ones, and passages."""
     return [
         CaseSpec(
             name=f"embedding_gpu/{name}",
@@ -44,7 +44,7 @@ def case_specs() -> list[CaseSpec]:
 
 
 def make_case(name: str, options: Options) -> Case:
-    """Draw the texts, and compute the float64 vectors of a sample of them."""
+    """Make the case: its texts, its candidates, and float64 vectors of a sample for the gate."""
     shape, count, _ = CASES[name]
     kind = Kind(model="bert-base", precision="bfloat16", shape=shape)
     job, lengths = make_job(kind, options, share=1)

@@ -67,10 +67,10 @@ NUM_JUDGED = 8
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """A case: lengths, and the size of the model on a GPU; on a processor it is MiniLM's.
+    """A case: the lengths of the token rows, and the model's config on a GPU (on a CPU: MiniLM's).
 
-    ``number``: of short texts. The host's launches outlast their kernels, so the time is the
-    host's, from token ids to hidden states on the host.
+    ``number``: None, or how many short texts a call computes. A GPU's kernels then end before the
+    host has launched them all, so the time is the host's, from token ids to hidden states there.
     """
 
     lengths: str
@@ -106,7 +106,7 @@ def case_specs() -> list[CaseSpec]:
 
 
 def make_case(kind: Kind, options: Options) -> Case:
-    """Draw token ids and weights: float32 on a processor, bfloat16 on a GPU."""
+    """Make the case: draw token ids and weights, in float32 on a CPU, in bfloat16 on a GPU."""
     on_gpu = options.device == "cuda"
     precision = "bfloat16" if on_gpu else "float32"
     config = dict(TINY if options.smoke else kind.config if on_gpu else SMALL)
@@ -155,7 +155,7 @@ def draw_sequences(lengths: Sequence[int], vocab_size: int) -> list[list[int]]:
 
 
 def exact_rows(encoder: Encoder, sequences: Sequence[Sequence[int]]) -> npt.NDArray[np.float64]:
-    """Compute rows in float64 by the reference, before any weight is rounded."""
+    """Compute hidden states [T, D] in float64 by the reference operations, on unrounded weights."""
     exact = copy.deepcopy(encoder).double()
     with torch.inference_mode(), ops.use("reference"):
         hidden_TD = exact(pack(sequences, device=encoder.device)).last_hidden_state
@@ -181,7 +181,7 @@ def _candidates(
 def _short_candidates(
     exact: Encoder, sequences: Sequence[Sequence[int]], dtype: torch.dtype, _options: Options
 ) -> Iterator[Candidate]:
-    """Compute short texts from ids on the host; transformers gets padded ids on the device."""
+    """Yield candidates: ours get token ids on the host, transformers' padded ids on the GPU."""
     encoder = copy.deepcopy(exact).to(dtype)
     batch = pack(sequences, vocab_size=exact.config["vocab_size"])
     captured = CapturedEncoder(encoder)
@@ -209,14 +209,17 @@ def load_theirs(encoder: Encoder, dtype: torch.dtype) -> Any:
 def build_ours(
     encoder: Callable[[PackedBatch], EncoderOutput], batch: PackedBatch, *, to: str | None = None
 ) -> Work:
-    """Return the forward pass on a packed batch; its rows are copied ``to`` a device."""
+    """Return the encoder's forward pass on a packed batch; ``to``: a device that gets the rows."""
     return _work(lambda: encoder(batch).last_hidden_state, to)
 
 
 def build_theirs(
     theirs: Any, batch: PackedBatch, *, compiled: bool = False, to: str | None = None
 ) -> Work:
-    """Return the forward pass of transformers on the batch, padded beforehand."""
+    """Return the forward pass of transformers' model on the batch, padded beforehand.
+
+    ``compiled``: by torch.compile. ``to``: a device that gets the hidden states.
+    """
     model = torch.compile(theirs) if compiled else theirs
     sequences = batch.sequences
     inputs = {
@@ -228,7 +231,7 @@ def build_theirs(
 
 
 def _work(forward: Callable[[], Tensor], to: str | None, places: Any = slice(None)) -> Work:
-    """Time the forward pass; the gate judges the rows that are at the places, in float32."""
+    """Make a forward pass the timed call; the gate judges its rows at ``places``, in float32."""
 
     @torch.inference_mode()
     def call() -> Tensor:

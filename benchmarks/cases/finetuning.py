@@ -59,7 +59,7 @@ EPOCHS = 10
 
 @dataclass(frozen=True, kw_only=True)
 class Rows:
-    """A recipe's name, the name of drawn rows in its format, and further settings."""
+    """Labelled rows: the name of their recipe, of their format (``texts/drawn.py``), settings."""
 
     recipe: str
     drawn: str
@@ -71,7 +71,7 @@ SETS = {name: Rows(recipe=name, drawn=name) for name in ("sst2", "mrpc", "cola",
 
 
 def case_specs() -> list[CaseSpec]:
-    """Return the steps of each set of rows."""
+    """Return the case of each set of labelled rows, and that of training the head alone."""
     return [
         CaseSpec(
             name=f"finetuning/{name}",
@@ -93,10 +93,10 @@ def case_specs() -> list[CaseSpec]:
 
 @dataclass(frozen=True, kw_only=True)
 class Course:
-    """The model that all candidates begin with, the recipe, and the rows of an epoch.
+    """What all candidates train: an initial model by a recipe, on the rows of an epoch.
 
-    ``chosen``: the rows' numbers in their file. ``cut``: the rows of each step, by their places in
-    ``data``, in the order of the recipe's first epoch.
+    ``chosen``: the rows' numbers in their file.
+    ``cut``: the places in ``data`` of each step's rows, in the order of the recipe's first epoch.
     """
 
     model: TaskModel
@@ -107,7 +107,7 @@ class Course:
 
     @property
     def places(self) -> np.ndarray[Any, Any]:
-        """The places of all rows, in the order of the steps."""
+        """The places in ``data`` of all rows, in the order of the steps."""
         return np.concatenate(self.cut)
 
     def exact_losses(self) -> list[float]:
@@ -118,7 +118,7 @@ class Course:
             return make_loop(self, replace(self.recipe, run=run)).take()
 
     def make_case(self, candidates: Sequence[Candidate], *, epochs: int = 1) -> Case:
-        """Make the case of all steps, ``epochs`` times."""
+        """Make the case; a call takes the steps of all rows, ``epochs`` times."""
         numbers = self.chosen[self.places].astype(np.int64)
         digest = self.data.train.sha256.encode() + numbers.tobytes()
         tokens = int(self.data.train_items.num_tokens.sum())
@@ -132,10 +132,10 @@ class Course:
 
 
 class StepsAlone(FineTuner):
-    """The loop of fine-tuning, of which :meth:`take` takes an epoch's steps, and writes nothing."""
+    """The loop of fine-tuning; its :meth:`take` takes an epoch's steps and writes no files."""
 
     def take(self) -> list[float]:
-        """Take all steps from the present weights on, and return their losses.
+        """Take all steps, beginning with the model's present weights, and return their losses.
 
         What is computed once for a run, such as a frozen encoder's outputs, is computed anew.
         """
@@ -144,7 +144,7 @@ class StepsAlone(FineTuner):
 
 
 def make_loop(course: Course, recipe: FineTuningRecipe) -> StepsAlone:
-    """Make the loop of a recipe on a course's rows, with the weights that training begins with."""
+    """Make the training loop of a recipe on a course's rows, from the course's initial weights."""
     with warnings.catch_warnings(), tempfile.TemporaryDirectory() as folder:
         # There are no dev rows.
         warnings.simplefilter("ignore", SuspiciousDataWarning)
@@ -160,7 +160,7 @@ def make_course(
     *,
     epochs: int = 1,
 ) -> Course:
-    """Draw the rows, make the model that all candidates begin with, and cut the rows into steps.
+    """Draw labelled rows, make the initial model, and cut the rows into the steps of an epoch.
 
     ``choose``: picks rows from a random order of all.
     """
@@ -196,7 +196,7 @@ def make_course(
 
 
 def make_case(rows: Rows, options: Options) -> Case:
-    """Make the case of a set of rows."""
+    """Make the case of fine-tuning on a set of rows."""
     course = make_course(rows, options)
     places, lengths = course.places, course.data.train_items.num_tokens
     by_length = places[np.argsort(lengths[places], kind="stable")]
@@ -212,7 +212,7 @@ def make_case(rows: Rows, options: Options) -> Case:
 
 
 def make_frozen_case(options: Options) -> Case:
-    """Train the head alone: the engine computes a frozen encoder's outputs once."""
+    """Make the case of training the head alone: the engine computes the encoder's outputs once."""
     rows = replace(SETS["sst2"], settings=("model.train=head",))
     course = make_course(rows, options, epochs=EPOCHS)
     theirs = partial(their_work, course, course.cut * EPOCHS)
@@ -223,7 +223,7 @@ def make_frozen_case(options: Options) -> Case:
 
 
 def our_work(course: Course) -> Work:
-    """Return the engine's steps."""
+    """Return an engine call that takes all steps, and one for the gate that takes an epoch's."""
     epoch = replace(course.recipe, run=replace(course.recipe.run, epochs=1))
     return make_work(
         lambda: make_loop(course, course.recipe).take, lambda: make_loop(course, epoch).take
@@ -231,7 +231,10 @@ def our_work(course: Course) -> Work:
 
 
 def their_work(course: Course, timed: Numbers) -> Work:
-    """Return the steps of ``timed`` by transformers' model; encoders frozen in ours are in it."""
+    """Return a call of transformers' model that takes the steps ``timed``, and one for the gate.
+
+    Encoders frozen in the engine's model are frozen in it too.
+    """
     from transformers import AutoModelForSequenceClassification
     from transformers.utils import logging
 
@@ -269,7 +272,7 @@ def their_work(course: Course, timed: Numbers) -> Work:
 def plain_loop(
     model: nn.Module, losses: Callable[[], Iterator[torch.Tensor]]
 ) -> Callable[[], list[float]]:
-    """Return a function that takes a step for each loss, by AdamW as the engine's recipe has it."""
+    """Return a call that takes an AdamW step for each loss, as the engine's recipe does."""
     trained = [p for p in model.parameters() if p.requires_grad]
     groups = [
         {"params": [p for p in trained if p.dim() >= 2], "weight_decay": 0.01},
@@ -291,7 +294,7 @@ def plain_loop(
 
 
 def padded(rows: TokenRows) -> dict[str, torch.Tensor]:
-    """Pad rows to the longest of them."""
+    """Return token rows as transformers' padded inputs, as wide as the longest row."""
     lengths = torch.from_numpy(np.asarray(rows.lengths)).long()
     mask = torch.arange(int(lengths.max())) < lengths[:, None]
     found = {"attention_mask": mask.long()}
@@ -307,6 +310,10 @@ def make_work(
     make: Callable[[], Callable[[], list[float]]],
     compared: Callable[[], Callable[[], list[float]]] | None = None,
 ) -> Work:
-    """Make steps to time, and fresh ones whose first losses the gate compares."""
+    """Make a call to time, and for the gate the first losses of a fresh one.
+
+    ``make``: loads the model and returns such a call, which returns the losses of its steps.
+    ``compared``: makes the one for the gate; None: ``make``.
+    """
     steps = make()
     return Work(call=steps, answer=lambda: (compared or make)()()[:COMPARED])

@@ -25,7 +25,7 @@ LATENCY_ROUNDS, QUICK_ROUNDS = 200, 50
 
 
 def case_specs() -> list[CaseSpec]:
-    """Return MiniLM in every precision, and cold starts, mostly imports, in float32."""
+    """Return MiniLM in a running process in every precision, and cold starts in float32."""
     running = "one short text, embedded by a running process"
     new = "a new process's import, load and first vector"
     kinds = {f"latency/minilm-{precision}": running for precision in PRECISIONS}
@@ -42,7 +42,7 @@ def case_specs() -> list[CaseSpec]:
 
 
 def make_case(name: str, options: Options) -> Case:
-    """Embed one short text per call."""
+    """Make the case called ``name``: a call embeds one short text."""
     precision = name.split("-")[1]
     job = minilm_job([TEXT], threads=options.threads, precision=precision)
     own = replace(job, directory=_compile(job)) if name.endswith("-compiled") else job
@@ -64,7 +64,7 @@ def make_case(name: str, options: Options) -> Case:
 
 
 def _compile(job: EmbeddingJob) -> str:
-    """Compile the model for the engine of this checkout, and return the folder."""
+    """Write MiniLM as a compiled directory of this version of the engine, and return its path."""
     from encoder_engine.opening.compiling import compile_directory
 
     folder = peers_folder() / "models" / "minilm-compiled"
@@ -75,7 +75,7 @@ def _compile(job: EmbeddingJob) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class ColdStart:
-    """Build nothing beforehand: the call imports, loads and embeds."""
+    """Makes a candidate that prepares nothing: its timed call imports, loads and embeds."""
 
     build: Callable[..., Any]
 

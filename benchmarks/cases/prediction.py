@@ -57,7 +57,7 @@ CLOSE = 1e-5
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """Texts to predict by the model in ``directory``."""
+    """The texts whose ``task`` a candidate predicts, by the model in ``directory``."""
 
     task: str
     directory: str
@@ -67,7 +67,7 @@ class Job:
 
     @property
     def options(self) -> dict[str, Any]:
-        """Return the keywords of a call."""
+        """Return the keyword arguments of a pipeline's call."""
         if self.task == "zero-shot-classification":
             return {"candidate_labels": list(CANDIDATES)}
         if self.task == "token-classification":
@@ -92,7 +92,7 @@ def case_specs() -> list[CaseSpec]:
 
 
 def make_case(task: str, precision: str, options: Options) -> Case:
-    """Predict the same texts by every candidate."""
+    """Make the case: every candidate predicts the same texts."""
     count = 6 if options.smoke else NUM_TEXTS[task] // (QUICK_SHARE if options.quick else 1)
     texts = corpus.short_sentences(corpus.read_documents("bundled"), count, seed=SEED)
     folder = made_once(f"minilm-{task}", partial(write_model, task))
@@ -120,7 +120,7 @@ def make_case(task: str, precision: str, options: Options) -> Case:
 
 
 def padding_peers(job: Job, options: Options) -> list[Candidate]:
-    """Return the libraries that compute the probabilities of a padded batch, without the dicts."""
+    """Return peers that compute arrays of class probabilities from padded batches, not dicts."""
     padded = EmbeddingJob(
         directory=job.directory,
         texts=job.texts,
@@ -134,7 +134,7 @@ def padding_peers(job: Job, options: Options) -> list[Candidate]:
 
 
 def write_model(task: str, folder: Path) -> None:
-    """Write MiniLM with a random head."""
+    """Write MiniLM's encoder with a random head for the task."""
     import torch
     import transformers
 
@@ -153,7 +153,7 @@ def write_model(task: str, folder: Path) -> None:
 
 
 def build_ours(job: Job) -> Callable[[], Any]:
-    """Load the engine's pipeline."""
+    """Load the engine's pipeline; a call predicts all texts."""
     import encoder_engine as ee
 
     precision: dict[str, Any] = {"dtype": job.precision}
@@ -188,7 +188,7 @@ def build_pipeline(job: Job, batch_size: int = BATCHES[-1]) -> Callable[[], Any]
 
 
 def best_batch(job: Job) -> Mapping[str, Any]:
-    """Return the batch size with which the pipeline takes the least time."""
+    """Return ``{"batch_size": N}`` with which transformers' pipeline takes the least time."""
     import time
 
     seconds = {}
@@ -202,7 +202,7 @@ def best_batch(job: Job) -> Mapping[str, Any]:
 
 
 def true_scores(job: Job) -> list[Any]:
-    """Return the results of transformers' pipeline in float64, of each text alone."""
+    """Return the float64 results of transformers' pipeline, computed one text at a time."""
     if importlib.util.find_spec("transformers") is None:
         return []
     import torch
@@ -215,7 +215,10 @@ def true_scores(job: Job) -> list[Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class SameLabels:
-    """Compare the labels of each text with the truth's; close scores may be either label's."""
+    """A gate: each text must have the labels of ``truth``, except where labels' scores are close.
+
+    In other precisions than float32 the probabilities are compared as vectors.
+    """
 
     job: Job
     truth: tuple[Any, ...]

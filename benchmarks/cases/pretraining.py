@@ -98,7 +98,7 @@ SIZES = {
 
 
 def case_specs() -> list[CaseSpec]:
-    """Return a step of each size in each precision."""
+    """Return the case of each size in each precision."""
     return [
         CaseSpec(
             name=f"pretraining/{name}{'' if precision == 'float32' else f'-{precision}'}",
@@ -111,7 +111,7 @@ def case_specs() -> list[CaseSpec]:
 
 
 def make_case(size: Size, precision: str, options: Options) -> Case:
-    """Draw weights and blocks, and hide tokens in them."""
+    """Make the case: draw weights and token ids, and mask some of the tokens."""
     if options.smoke:
         size = Size(config=TINY | NO_DROPOUT, lengths=(7,) * 3)
     clean = draw_batch(size)
@@ -152,7 +152,7 @@ def make_case(size: Size, precision: str, options: Options) -> Case:
 
 
 def make_model(sizes: Mapping[str, Any]) -> PretrainingModel:
-    """Draw the weights of a masked language model."""
+    """Make a masked language model with random weights."""
     torch.manual_seed(SEED)
     config = dict(sizes)
     encoder = Encoder(spec_from_config(config), config=config).train()
@@ -182,7 +182,7 @@ def fingerprint(size: Size, clean: CleanBatch) -> str:
 
 
 def cut(clean: CleanBatch, tokens: int) -> list[CleanBatch]:
-    """Cut a batch into parts of at most so many tokens, or of one sequence.
+    """Cut a batch into parts of at most ``tokens`` tokens, or of one longer sequence.
 
     Each sequence keeps its number, by which its masks are drawn.
     """
@@ -204,7 +204,7 @@ def cut(clean: CleanBatch, tokens: int) -> list[CleanBatch]:
 
 
 def count_operations(size: Size, inputs: Inputs) -> int:
-    """Count the operations of the GEMMs of a step: backward has twice those of forward."""
+    """Count the GEMM operations of a step; those of backward are twice those of forward."""
     width, vocabulary = size.config["hidden_size"], size.config["vocab_size"]
     head = 2 * len(inputs.targets.get("rows", ())) * width * (width + vocabulary)
     return 3 * (encoder_operations(size.config, size.lengths) + int(head))

@@ -1,4 +1,4 @@
-"""Texts to vectors over HTTP: closed loops of clients, and a large request."""
+"""Texts to vectors over HTTP: clients that wait for each answer, and one large request."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PRECISIONS = ("float32", "bfloat16")
 
 
 class Kind(NamedTuple):
-    """Clients that each wait for their answer, and the texts of a request."""
+    """A case: the number of clients, each waiting for its answer, and of texts in a request."""
 
     connections: int
     texts_each: int
@@ -34,7 +34,7 @@ KINDS = {
 
 
 def case_specs() -> list[CaseSpec]:
-    """Return MiniLM behind HTTP, by clients and precision."""
+    """Return MiniLM behind HTTP for each precision and each number of clients."""
     return [
         CaseSpec(
             name=f"serving/minilm-{precision}-{name}",
@@ -48,7 +48,7 @@ def case_specs() -> list[CaseSpec]:
 
 
 def make_case(kind: Kind, precision: str, options: Options) -> Case:
-    """Send single sentences; a call is all requests. The peer computes in float32 alone."""
+    """Make the case: a call sends all requests. The peer computes in float32 alone."""
     count = 6 if options.smoke else kind.num_texts // (4 if options.quick else 1)
     texts = corpus.short_sentences(corpus.read_documents("bundled"), count, seed=SEED)
     job = minilm_job(texts, threads=options.threads, precision=precision)

@@ -34,7 +34,7 @@ SUMMARY = "single sentences through a static table of 30,522 tokens and 256 feat
 
 
 def case_specs() -> list[CaseSpec]:
-    """Return a case for each dtype of the table."""
+    """Return a case for each dtype of the embedding table."""
     return [
         CaseSpec(
             name=f"static/sentences-{dtype}",
@@ -47,7 +47,7 @@ def case_specs() -> list[CaseSpec]:
 
 
 def make_case(dtype: str, options: Options) -> Case:
-    """Draw the table, read the sentences, and compute the vectors of some in float64."""
+    """Make the case: a random table, sentences, and the float64 vectors of some of them."""
     # Random rows and MiniLM's tokenizer: the time depends on neither.
     directory = made_once(f"static-{dtype}", partial(_write_table, dtype))
     size = corpus.SMOKE if options.smoke else corpus.FULL
@@ -71,7 +71,7 @@ def make_case(dtype: str, options: Options) -> Case:
 
 
 def build_ours(job: EmbeddingJob) -> Call:
-    """Load the table; a call embeds all texts."""
+    """Load the table by the engine; a call embeds all texts."""
     from encoder_engine import StaticEmbedder
 
     embedder = StaticEmbedder.from_pretrained(job.directory, num_threads=job.threads)
@@ -79,7 +79,7 @@ def build_ours(job: EmbeddingJob) -> Call:
 
 
 def build_theirs(job: EmbeddingJob) -> Call:
-    """Load the table by model2vec, with as many threads of the tokenizer."""
+    """Load the table by model2vec; a call embeds all texts. Its tokenizer gets ``job.threads``."""
     # Read when the tokenizer's pool is made, at its first batch.
     os.environ["RAYON_NUM_THREADS"] = str(job.threads)
     os.environ["TOKENIZERS_PARALLELISM"] = "true" if job.threads > 1 else "false"
@@ -103,7 +103,7 @@ def _write_table(dtype: str, folder: Path) -> None:
 
 
 def float64_means(directory: Path, texts: Sequence[str]) -> npt.NDArray[np.float64]:
-    """Compute vectors by definition, with the tokens of Hugging Face tokenizers."""
+    """Compute vectors [N, D] by definition: normalised means of the table's rows of the tokens."""
     from safetensors import safe_open
     from tokenizers import Tokenizer
 

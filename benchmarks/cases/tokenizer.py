@@ -46,9 +46,10 @@ SENTENCE_CALLS = 1000
 
 @dataclass(frozen=True, kw_only=True)
 class Vocabulary:
-    """A vocabulary of the repository, its template, and how its SentencePiece model counts.
+    """A vocabulary of the repository, with the ids that its template puts before and after a text.
 
-    ``TRAINED`` is trained where it is needed, on texts of the repository.
+    ``pieces``: its SentencePiece model, if it has one. :data:`TRAINED` is the name of a vocabulary
+    that is trained on texts of the repository.
     """
 
     name: str
@@ -59,7 +60,7 @@ class Vocabulary:
 
 
 class Kind(NamedTuple):
-    """One case for each vocabulary: form of the output, texts, and task."""
+    """A case of every vocabulary: the texts, the form of the output, and the task."""
 
     name: str
     texts: Texts
@@ -118,7 +119,7 @@ NUM_DOCUMENTS = 2000
 
 
 def case_specs() -> list[CaseSpec]:
-    """Every kind of work, with every vocabulary that can do it."""
+    """Return the case of each :class:`Kind` with each vocabulary that permits it."""
     return [
         CaseSpec(
             name=f"tokenizer/{vocabulary.name}-{kind.name}",
@@ -134,7 +135,7 @@ def case_specs() -> list[CaseSpec]:
 
 
 def make_job(vocabulary: Vocabulary, kind: Kind, options: Options) -> TokenizerJob:
-    """Read the texts, and write the files."""
+    """Read the texts, write the vocabulary's files, and describe what candidates tokenize."""
     place = Path(folder().name)
     texts = texts_of.read_texts(kind.texts, smoke=options.smoke)
     if kind.threads is not None:
@@ -165,7 +166,7 @@ def make_job(vocabulary: Vocabulary, kind: Kind, options: Options) -> TokenizerJ
 
 
 def make_case(vocabulary: Vocabulary, kind: Kind, options: Options) -> Case:
-    """Compare the engine with its peers; the reference runs in its own process."""
+    """Make the case; the gate's reference, tokenizers 0.23, runs in a process of its own."""
     job = make_job(vocabulary, kind, options)
     rows: Rows = _by_tokenizers(partial(truth, truth_peer.load_tokenizers, job), options)
     return Case(
@@ -184,7 +185,7 @@ def make_case(vocabulary: Vocabulary, kind: Kind, options: Options) -> Case:
 
 
 def _tokenizer_file(name: str, place: Path, options: Options) -> str:
-    """Return the path of a vocabulary's tokenizer.json, which the first case of it writes."""
+    """Return the path of a vocabulary's tokenizer.json; the first call writes it."""
     path = place / f"{name}.tokenizer.json"
     if name != TRAINED:
         return _written(path, partial(tokenizer_json, name))
@@ -201,7 +202,7 @@ def _written(path: Path, content: Callable[[], bytes]) -> str:
 
 
 def _by_tokenizers(work: Callable[[], Any], options: Options) -> Any:
-    """Do work where tokenizers 0.23 is installed."""
+    """Call ``work`` in the environment that has tokenizers 0.23, and return its result."""
     (reference,) = (peer for peer in find_peers() if peer.name == "tokenizers")
     python = reference.python()
     here = options.smoke and python is None
@@ -209,7 +210,7 @@ def _by_tokenizers(work: Callable[[], Any], options: Options) -> Any:
 
 
 def _ours(kind: Kind, job: TokenizerJob) -> list[Candidate]:
-    """Return the engine's candidates; thread cases also get one with a single thread."""
+    """Return the engine's candidates; a case of several threads also gets one of one thread."""
     make = partial(
         build, load, job, modules=("encoder_engine.text.tokenizer", "encoder_engine._native")
     )
@@ -226,7 +227,7 @@ def _ours(kind: Kind, job: TokenizerJob) -> list[Candidate]:
 
 
 def load(job: TokenizerJob) -> Ways:
-    """Load the file with the engine."""
+    """Load the tokenizer.json with the engine; return its calls, one for each form of output."""
     from encoder_engine.text import Tokenizer
 
     tokenizer = Tokenizer.from_pretrained(job.file)

@@ -114,7 +114,10 @@ BY_GRAPHS = USUAL | {"encoder-engine, CUDA graphs": Variant(graphs=True)}
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """A model and the batch of a step, and the ways of transformers and the engine to take it."""
+    """A case: model and batch, transformers' ways to take a step, and the engine's (``ours``).
+
+    ``classifies``: classify sequences; else predict masked tokens.
+    """
 
     size: Size
     ways: Mapping[str, Way]
@@ -123,7 +126,10 @@ class Training:
 
 
 def mixed_lengths(longest: int, tokens: int) -> tuple[int, ...]:
-    """Draw lengths from an eighth of the longest on, log-uniform, of so many tokens together."""
+    """Draw log-uniform lengths between an eighth of ``longest`` and ``longest``; sum: ``tokens``.
+
+    The last one is what is left, and may be shorter.
+    """
     generator = np.random.default_rng(SEED)
     low, high = np.log(longest / 8), np.log(longest)
     lengths: list[int] = []
@@ -154,7 +160,7 @@ TRAININGS = dict(_trainings())
 
 
 def case_specs() -> list[CaseSpec]:
-    """Return a step of each model and batch."""
+    """Return the case of each model and batch."""
     return specs_of(TRAININGS)
 
 
@@ -172,7 +178,7 @@ def specs_of(trainings: Mapping[str, Training]) -> list[CaseSpec]:
 
 
 def make_case(training: Training, options: Options) -> Case:
-    """Draw weights, sequences and targets."""
+    """Make the case: draw weights, sequences and targets."""
     size = training.size
     if options.smoke:
         modern = size.config["model_type"] == "modernbert"
@@ -261,7 +267,7 @@ def _make_classifier(sizes: Mapping[str, Any]) -> TrainingModel:
 
 
 def _classified(clean: CleanBatch) -> Inputs:
-    """Give every sequence a class by its number."""
+    """Make the inputs of a classification step: a sequence's class follows from its number."""
     sequences = Sequences(torch.from_numpy(clean.cu_seqlens))
     batch = PackedBatch(input_ids=torch.from_numpy(clean.input_ids), sequences=sequences)
     # Of each sequence the head reads the first row.

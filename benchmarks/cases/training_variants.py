@@ -1,8 +1,8 @@
-"""Variants of BERT-base's training step on a GPU: the residual stream, and who computes attention.
+"""Variants of BERT-base's training step on a GPU: the residual stream's type, attention's kernels.
 
-A step of 64 sequences of 512 tokens in bfloat16, as in ``pretraining_gpu``. Attention of calls
-without terms is computed by the Triton kernels, as usual, by cuDNN on dense or packed sequences, or
-by the kernels in Gluon. These are a case of their own: they may wait for ever.
+A step of 64 sequences of 512 tokens in bfloat16, as in ``pretraining_gpu``. Attention without
+biases is computed by the Triton kernels, as usual, by cuDNN on dense or packed sequences, or
+by the kernels in Gluon. These are a case of their own, because they might never end.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SIZE = Size(config=BASE | NO_DROPOUT, lengths=(512,) * 64)
 
 
 def case_specs() -> list[CaseSpec]:
-    """Return the step with each variant beside the usual one."""
+    """Return cases that take the step by each variant, and in the usual way."""
     groups = {"attention": ATTENTION, "attention-gluon": GLUON, "stream": STREAM}
     return specs_of(
         {
@@ -49,9 +49,9 @@ def case_specs() -> list[CaseSpec]:
 
 @contextmanager
 def attending(attend: Attend) -> Iterator[None]:
-    """Compute attention without terms and dropout by a function, for the whole process.
+    """Within this context, call ``attend`` for attention without terms and dropout, process-wide.
 
-    Its arguments are the function that computes it usually, and what that one is given.
+    Its arguments: the function usually called, then that function's arguments.
     """
     contract: Any = importlib.import_module("encoder_engine.ops.attention")
     find = contract.find_attention

@@ -1,1 +1,1 @@
-"""Commands other than run, compare and report: the GPU run, the front door."""
+"""Commands beside compare and report: the run on a GPU, and measuring and printing one case."""

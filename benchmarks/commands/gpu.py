@@ -1,11 +1,12 @@
-"""Tests and measures on an NVIDIA GPU, piece by piece: ``python -m benchmarks gpu``.
+"""Tests and measures on an NVIDIA GPU, step by step: ``python -m benchmarks gpu``.
 
-Time on a GPU comes in short pieces. The work is therefore cut into steps of a minute at most, in
-the order of what nobody knows yet (:func:`plan`). Every step has a correctness gate of its own, and
-is a process with a limit: neither a hang nor an illegal access costs another step its result. A
-ledger remembers what has passed, and the next run goes on there. Nothing is installed or built.
+A GPU is often lent for minutes only. The work is therefore cut into steps of a minute at most, the
+open questions first (:func:`plan`). Every step has a correctness gate of its own, and
+is a process with a time limit: neither a hang nor an illegal memory access costs another step its
+result. A ledger file lists what has passed, and the next run goes on from there. Nothing is
+installed or built.
 
-``OUT`` names the output folder (default: benchmarks/results). Results and ledger are lines, so that
+``OUT`` names the output folder (default: benchmarks/results). Results and ledger are JSON lines:
 those of another folder are appended to benchmarks/results by ``cat``. Triton's own
 ``TRITON_CACHE_DIR`` names a folder of kernels compiled before.
 """
@@ -45,9 +46,10 @@ LOG = "gpu-log.txt"
 
 
 class Piece:
-    """A run of the plan until a deadline of the monotonic clock.
+    """One run of the plan's steps, until a deadline (``ends``, by the monotonic clock).
 
-    ``folder``: gets results, ledger and log. ``facts``: of the machine, a part of every key.
+    ``folder``: gets results, ledger and log.
+    ``facts``: versions and GPU of this machine, a part of every step's key in the ledger.
     """
 
     def __init__(self, folder: Path, runner: Runner, *, facts: dict[str, str], ends: float) -> None:
@@ -59,7 +61,7 @@ class Piece:
         self.counts = dict.fromkeys(("passed", "failed", "stopped", "skipped", "left"), 0)
 
     def run(self, phases: Sequence[Phase]) -> None:
-        """Run what has not passed yet; what failed before, and is unchanged, comes last."""
+        """Run all steps that have not passed yet; unchanged steps that failed before come last."""
         again: list[Step] = []
         for phase in phases:
             steps: list[Step] = []
@@ -75,11 +77,11 @@ class Piece:
 
     @property
     def succeeded(self) -> bool:
-        """Return whether nothing failed, and nobody stopped the run."""
+        """Return whether no step failed or hit its limit, and nobody stopped the run."""
         return not (self._stopped.is_set() or self.counts["failed"] or self.counts["stopped"])
 
     def stop(self) -> None:
-        """End the steps that run, without a note, and start no other."""
+        """End the running steps without ledger entries, and start no more."""
         self._stopped.set()
         self._runner.close()
 
@@ -127,7 +129,7 @@ class Piece:
             self.counts[what] += 1
 
     def _note(self, ended: Ended, known: set[str]) -> None:
-        """Write down and print how a step ended."""
+        """Add a step's end to the ledger and print it, with the results that it recorded."""
         log = self._runner.log_of(ended.step).read_text("utf-8", errors="replace")
         last = "" if ended.outcome == "passed" else "\n".join(log.splitlines()[-12:])
         self._ledger.add(
@@ -157,7 +159,7 @@ def _results(folder: Path) -> list[Result]:
 
 
 def summary(run: Sequence[Result]) -> str:
-    """Format a case as one line: the engine's default candidate and the best peer."""
+    """Format a case's results as one line: the engine's default candidate and the best peer."""
     ours = default(run)
     if ours is None or ours.p50_ms is None:
         reasons = [f"{r.candidate}: {r.reason}" for r in run if r.role == "ours" and r.reason]
@@ -171,7 +173,7 @@ def summary(run: Sequence[Result]) -> str:
 
 
 def require_gpu() -> None:
-    """Raise a usage error without a CUDA device."""
+    """Raise a usage error if the machine has no CUDA device."""
     import torch
 
     if not torch.cuda.is_available():

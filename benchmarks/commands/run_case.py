@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def run_case(
     spec: CaseSpec, options: Options, machine: Device, console: Console, *, rounds: int | None
 ) -> list[Result]:
-    """Measure one case and print it; returns None where the case cannot run here."""
+    """Measure one case, print it and return its results: none where it cannot run here."""
     reason = spec.unavailable()
     if reason is not None:
         console.print(f"{spec.name}: skipped: {reason}", highlight=False)
@@ -46,7 +46,7 @@ def run_case(
 
 
 class Progress:
-    """Prints before each case which it is, of how many, and the time since the first began."""
+    """Prints a line before each case: the case's number, and the time since the first began."""
 
     def __init__(self, console: Console, total: int) -> None:
         self._console, self._total = console, total

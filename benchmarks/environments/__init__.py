@@ -26,19 +26,19 @@ SETUP = "python -m benchmarks peers --setup"
 
 @dataclass(frozen=True, kw_only=True)
 class Environment:
-    """An environment by the name of its requirements file, whether it was made or not."""
+    """A virtual environment, made or not; ``name`` is that of its requirements file."""
 
     name: str
     folder: Path
 
     @property
     def requirements(self) -> Path:
-        """The pinned versions."""
+        """The path of the requirements file, which pins the versions."""
         return REQUIREMENTS / f"{self.name}.txt"
 
     @property
     def python(self) -> Path:
-        """Its interpreter."""
+        """The path of the environment's Python interpreter."""
         return self.folder / ("Scripts" if os.name == "nt" else "bin") / "python"
 
     @property
@@ -70,7 +70,7 @@ class Environment:
         return None
 
     def set_up(self) -> None:
-        """Make it, or bring it to the pinned versions."""
+        """Make the environment, or bring it to the pinned versions."""
         if not self.python.is_file():
             venv.create(self.folder, with_pip=True)
         install = ["-m", "pip", "install", "--disable-pip-version-check", "--quiet"]
@@ -103,12 +103,12 @@ def made_once(name: str, make: Callable[[Path], None]) -> Path:
 
 
 def environment(name: str, folder: Path | None = None) -> Environment:
-    """Return an environment by name; each version of Python has its own."""
+    """Return the environment ``name`` of this version of Python; ``folder``: holds it."""
     place = folder or peers_folder()
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     return Environment(name=name, folder=place / f"{name}-py{version}")
 
 
 def environments(folder: Path | None = None) -> list[Environment]:
-    """Name every environment there is a requirements file for."""
+    """Return the environment of every requirements file."""
     return [environment(path.stem, folder) for path in sorted(REQUIREMENTS.glob("*.txt"))]

@@ -1,8 +1,8 @@
-"""The ledger of the steps that ran on a GPU: ``gpu.ledger``, JSON lines, one as a step ends.
+"""The ledger of the steps that ran on a GPU: ``gpu.ledger``, a JSON line for each step that ended.
 
-A step is known by what it runs: its command, the sources that it measures, the versions of torch,
-Triton and transformers, and the GPU. Whoever changes a kernel has its steps run again, and no
-others; a comment or a new line changes nothing.
+A step's key is a hash of what it runs: its command, the sources that it measures, the versions of
+torch, Triton and transformers, and the GPU. After a change of a kernel its steps run again, and no
+others; a changed comment or line break has none run again.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ NAME = "gpu.ledger"
 
 
 class Ledger:
-    """The entries of some folders, of which the first is written to.
+    """The GPU steps recorded in the ledger files of several folders.
 
-    An entry has at least key, step, time_utc, seconds and outcome, which is "passed", "failed" or
-    "stopped" (at its limit).
+    New entries go to the file of ``folder``; those of ``others`` are only read. An entry has at
+    least key, step, time_utc, seconds and outcome: "passed", "failed" or "stopped" (at its limit).
     """
 
     def __init__(self, folder: Path, *others: Path) -> None:
@@ -37,17 +37,20 @@ class Ledger:
         ]
 
     def outcome(self, key: str) -> str | None:
-        """Return how a step ended last; "passed" where it ever did, None where it never ran."""
+        """Return "passed" if the step with this key ever passed, else its last outcome.
+
+        None: it never ran.
+        """
         found = [str(entry["outcome"]) for entry in self._known if entry["key"] == key]
         return "passed" if "passed" in found else found[-1] if found else None
 
     def seconds(self, step: str) -> float | None:
-        """Return how long a step took when it last passed, whatever it measured."""
+        """Return the duration of a step when it last passed, with any key; None: it never did."""
         passed = [e for e in self._known if e["step"] == step and e["outcome"] == "passed"]
         return float(max(passed, key=lambda e: str(e["time_utc"]))["seconds"]) if passed else None
 
     def add(self, **entry: Any) -> None:
-        """Add an entry to the file at once."""
+        """Write an entry to the ledger file of the first folder at once."""
         self._known.append(entry)
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._path.open("a", encoding="utf-8") as file:
@@ -55,7 +58,11 @@ class Ledger:
 
 
 def make_key(command: Sequence[str], sources: Iterable[str], facts: Sequence[str]) -> str:
-    """Hash a step's command, the content of its files and folders, and the facts of a machine."""
+    """Hash a step's command, the syntax of its source files, and the facts of a machine.
+
+    ``sources``: files and folders.
+    ``facts``: such as versions and the GPU's name.
+    """
     digest = hashlib.sha256(repr((list(command), list(facts))).encode())
     for source in sorted(sources):
         path = ROOT / source
@@ -67,5 +74,5 @@ def make_key(command: Sequence[str], sources: Iterable[str], facts: Sequence[str
 
 @cache
 def _tree(source: bytes) -> bytes:
-    """Return a digest of a file's syntax, which takes 5 ms; steps share most of their files."""
+    """Return a digest of a source file's syntax tree. It takes 5 ms, and steps share files."""
     return hashlib.sha256(ast.dump(ast.parse(source)).encode()).digest()

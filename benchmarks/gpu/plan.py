@@ -1,4 +1,4 @@
-"""The plan of what is tested and measured on a GPU, in the order of what nobody knows yet."""
+"""The plan of what is tested and measured on a GPU, the open questions first."""
 
 from __future__ import annotations
 
@@ -85,10 +85,11 @@ GLUON = tuple(_GLUON)
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """A process: a module of Python, or a program, with its arguments.
+    """A step of the GPU run, a process: a Python module or a program, with its arguments.
 
-    ``sources``: the files and folders that it measures. ``seconds``: the estimated time.
-    ``again``: run once more where it was stopped at its limit: what torch compiled is kept.
+    ``sources``: the files and folders that it measures.
+    ``seconds``: the estimated time.
+    ``again``: run it twice if it hits its limit: what torch compiled by then is cached.
     ``after``: the names of steps that have to pass before.
     """
 
@@ -102,13 +103,13 @@ class Step:
 
     @property
     def saves(self) -> bool:
-        """Return whether it records results, in the folder of its option ``--output``."""
+        """Return whether the step records results, in the folder of its option ``--output``."""
         return self.command[0] == "benchmarks"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Phase:
-    """Steps that run side by side, ``jobs`` at a time, the first ones first."""
+    """A part of the GPU run: its steps run in order, ``jobs`` of them at a time."""
 
     name: str
     steps: Sequence[Step]
@@ -116,7 +117,10 @@ class Phase:
 
 
 def plan(cases: Iterable[CaseSpec], *, cores: int, rehearsed: bool = False) -> list[Phase]:
-    """List what is done in which order on a machine of so many cores."""
+    """List the phases, in order, of the GPU run on a machine of so many CPU cores.
+
+    ``rehearsed``: the run is a rehearsal on a CPU, with the smallest sizes.
+    """
     specs = {spec.name: spec for spec in cases}
     options = ("--device", "cpu", "--smoke") if rehearsed else ("--device", "cuda")
     chosen = (*VARIANTS, *FIRST, *GRAPHS, *ATTENTION, *GLUON)
@@ -158,7 +162,7 @@ def _sources(spec: CaseSpec) -> tuple[str, ...]:
 
 
 def _measure(spec: CaseSpec, options: tuple[str, ...]) -> list[Step]:
-    """Return the steps of a case; one that trains has a second, with peers that torch compiles."""
+    """Return a case's steps: one; for training cases also one with torch.compile's peers."""
     command, sources = ("benchmarks", "run", spec.name, *options), _sources(spec)
     plain = (*command, "--no-compile")
     if not _trains(spec):
@@ -217,7 +221,7 @@ def _gluon_checks() -> list[Step]:
 
 
 def _after_checks(steps: Sequence[Step], *, rehearsed: bool) -> list[Step]:
-    """Let steps wait for the checks of the kernels that they measure; no CPU runs these."""
+    """Have the steps wait for checks of the Gluon kernels that they run, except in a rehearsal."""
     found = []
     for step in steps:
         size, checks = ("", ()) if rehearsed else _GLUON.get(step.name, ("", ()))
@@ -227,7 +231,7 @@ def _after_checks(steps: Sequence[Step], *, rehearsed: bool) -> list[Step]:
 
 
 def _tests() -> list[Step]:
-    """List the tests file by file, those with most kernels first."""
+    """Return steps that run drawn cases, then the GPU tests by file, the largest files first."""
     others = ("test_packing.py", "models/captured/test_graphs.py")
     paths = [*(ROOT / "tests" / "ops").rglob("test_*.py"), *(ROOT / "tests" / p for p in others)]
     steps = []
@@ -248,7 +252,7 @@ def _tests() -> list[Step]:
 
 
 def _generated(number: int, seed: int) -> tuple[str, ...]:
-    """Draw cases of all operations, each by the kernels, from a seed."""
+    """Return the command that tests drawn cases of all operations by the Triton kernels."""
     options = ("--by", "triton", "--cases", str(number), "--seed", str(seed))
     return ("tests.ops.generated", *options)
 
@@ -270,7 +274,7 @@ def _sanitized() -> list[Step]:
 
 
 def _pytest(path: str, part: str, *, marked: bool = True) -> tuple[str, ...]:
-    """Run the gpu tests without the plug-ins that the project's own options count on."""
+    """Return the command that runs a part of the GPU tests in ``path``, without usual plug-ins."""
     # Newer and older versions of torch warn of what this one does not.
     options = ("-o", "addopts=", "-W", "default", "-rf", "-q", "--strict-markers")
     plugins = ("-p", "no:cacheprovider", "-p", "tests.parts", "--part", part)
@@ -278,7 +282,7 @@ def _pytest(path: str, part: str, *, marked: bool = True) -> tuple[str, ...]:
 
 
 def account(phases: Sequence[Phase], seconds_of: Callable[[Step], float]) -> str:
-    """Tell by estimates when each phase begins, and list its steps."""
+    """Describe, by estimated times, when each phase begins, and its steps."""
     lines, now = [], 0.0
     for phase in (phase for phase in phases if phase.steps):
         lines.append(f"{phase.name}: {len(phase.steps)} steps from second {now:.0f} on")

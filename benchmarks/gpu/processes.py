@@ -1,4 +1,4 @@
-"""Runs the steps of a plan, each in a process of its own, for so long at most.
+"""Runs the steps of a GPU plan, each in a process of its own with a time limit.
 
 The processes are forked from one that has imported the libraries: that takes 11 of the 13 seconds
 that a new interpreter needs until its first case.
@@ -41,7 +41,7 @@ NOTHING_COLLECTED = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Ended:
-    """The end of a step; ``code`` is its exit status, None where it was stopped."""
+    """The end of a step; ``code`` is its exit status, None if it was stopped at its limit."""
 
     step: Step
     code: int | None
@@ -49,7 +49,7 @@ class Ended:
 
     @property
     def outcome(self) -> str:
-        """Return "passed", "failed", or "stopped" at its limit."""
+        """Return "passed", "failed" or "stopped"; a part of a file without tests has passed."""
         if self.code is None:
             return "stopped"
         is_part = "--part" in self.step.command and "0/1" not in self.step.command
@@ -62,10 +62,10 @@ class Ended:
 
 
 class Runner:
-    """Runs steps in processes of their own, and ends those that run when it is closed.
+    """Runs steps in processes of their own; closing it ends those that still run.
 
-    ``method``: how :mod:`multiprocessing` starts them; "spawn" where the ``device`` does not
-    survive a fork.
+    ``method``: how :mod:`multiprocessing` starts them; "spawn" where ``device`` does not survive a
+    fork.
     """
 
     def __init__(self, logs: Path, device: str) -> None:
@@ -86,7 +86,7 @@ class Runner:
             self.method = "spawn"
 
     def run(self, step: Step, seconds: float, options: Sequence[str] = ()) -> Ended:
-        """Run a step for so long at most; what it prints goes to its log at once."""
+        """Run a step for at most so many seconds; its output goes to its log at once."""
         log = self.log_of(step)
         log.write_text("", "utf-8")
         context: Any = multiprocessing.get_context(self.method)
@@ -108,18 +108,18 @@ class Runner:
         return Ended(step=step, code=code, seconds=time.monotonic() - began)
 
     def log_of(self, step: Step) -> Path:
-        """Name the file of what a step prints."""
+        """Return the path of the log of a step's output."""
         return self._logs / f"{''.join(c if c.isalnum() else '-' for c in step.name)}.txt"
 
     def _end(self, pid: int) -> None:
-        """End a process, where it still runs, and all that it started."""
+        """Kill a process, if it still runs, and all processes that it started."""
         for kill in (os.killpg, os.kill):  # it may not lead its group yet
             with suppress(ProcessLookupError):
                 kill(pid, signal.SIGKILL)
         self._running.discard(pid)
 
     def close(self) -> None:
-        """End all steps that run, and start no more."""
+        """Kill all running steps, and start no more."""
         with self._lock:
             self._closed = True
             for pid in list(self._running):
@@ -133,7 +133,7 @@ def _touch(device: str) -> None:
 
 
 def _execute(command: Sequence[str], environment: dict[str, str], log: Path) -> None:
-    """Be the process of a step."""
+    """Run the command of a step in this process, with its output in ``log``."""
     os.setsid()
     end_with_parent()
     os.environ.update(environment)

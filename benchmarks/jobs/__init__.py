@@ -1,1 +1,1 @@
-"""Work that cases share: operations, tokenizing, padded batches, drop-ins, and their gates."""
+"""Code that cases share, a module for each kind of work, and the gates that judge outputs."""

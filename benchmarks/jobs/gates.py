@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class CosineGate:
-    """Compare rows of the output with float64 references; ``rows``: their indices in the output.
+    """A gate for vectors [N, D]: compare a sample of their rows with float64 references.
 
-    The whole output must have ``num_rows`` finite rows of the reference's width.
+    ``rows``: the sample's indices in the output. The output must have ``num_rows`` finite rows.
     """
 
     truth: npt.NDArray[np.float64]
@@ -45,7 +45,7 @@ class CosineGate:
 
 @dataclass(frozen=True, kw_only=True)
 class ParityGate:
-    """Compare rows of token ids with reference rows: each must be identical."""
+    """A gate for token ids: every row of the output must equal the reference's."""
 
     truth: Sequence[npt.NDArray[np.int64]]
 

@@ -1,4 +1,4 @@
-"""Starts HTTP servers of a model as processes, and embeds texts through them.
+"""Starts HTTP servers of an embedding model as processes, and embeds texts through them.
 
 The client runs in the candidate's process, beside the server: all candidates pay for the same one.
 It needs the standard library alone, because it also runs in the environments of peers.
@@ -35,9 +35,11 @@ MODEL = "minilm"
 
 @dataclass(frozen=True, kw_only=True)
 class ServingJob:
-    """An embedding job over HTTP: clients that each wait for their answer, and a request's texts.
+    """Texts to embed over HTTP by several connections at once.
 
-    path: of OpenAI's route of embeddings.
+    connections: each sends its next request after the answer to its last one.
+    texts_each: the number of texts in a request.
+    path: the path of the server's OpenAI-compatible route of embeddings.
     """
 
     job: EmbeddingJob
@@ -46,7 +48,7 @@ class ServingJob:
     path: str = "/v1/embeddings"
 
     def bodies(self) -> list[bytes]:
-        """Return the requests, each with its texts."""
+        """Return the bodies of all requests, as JSON."""
         texts, each = self.job.texts, self.texts_each
         parts = [list(texts[start : start + each]) for start in range(0, len(texts), each)]
         usual = {"model": MODEL, "encoding_format": "base64"}
@@ -54,9 +56,10 @@ class ServingJob:
 
 
 class ServerProcess:
-    """A server of its own process group.
+    """A server process that leads a process group of its own.
 
-    command: with ``{port}`` and ``{directory}``. ready: the path that answers when it is ready.
+    command: arguments with ``{port}``, ``{directory}`` and ``{threads}`` to fill in.
+    ready: the path that answers once the server is ready.
     """
 
     def __init__(self, command: Sequence[str], job: EmbeddingJob, *, ready: str) -> None:
@@ -75,7 +78,7 @@ class ServerProcess:
         self._wait(f"http://127.0.0.1:{self.port}{ready}")
 
     def stop(self) -> None:
-        """End it."""
+        """End the server."""
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGCONT)
             os.killpg(self.process.pid, signal.SIGTERM)
@@ -102,7 +105,7 @@ class ServerProcess:
 
 
 def our_command(precision: str) -> tuple[str, ...]:
-    """Return the command of our server."""
+    """Return the command that starts the engine's server, with placeholders."""
     command = (sys.executable, "-m", "encoder_engine.cli", "serve", "-m", f"{MODEL}={{directory}}")
     options = ("--dtype", precision, "--port", "{port}", "--threads", "{threads}")
     return (*command, *options, "--access-log", "off")
@@ -133,7 +136,7 @@ def closed_loop(port: int, path: str, bodies: Sequence[bytes], connections: int)
 
 
 def build(serving: ServingJob, command: Sequence[str], ready: str) -> Work:
-    """Start a server; a call sends all texts, and the answer is their vectors."""
+    """Start a server; the timed call sends all texts, the gate's call returns their vectors."""
     server = ServerProcess(command, serving.job, ready=ready)
     bodies = serving.bodies()
 
@@ -149,7 +152,7 @@ def build(serving: ServingJob, command: Sequence[str], ready: str) -> Work:
 
 
 def read_vectors(body: bytes) -> Any:
-    """Read the vectors of an answer as OpenAI's clients do."""
+    """Decode the vectors [N, D] of an answer, as OpenAI's clients do."""
     import numpy as np
 
     rows = sorted(json.loads(body)["data"], key=lambda row: row["index"])

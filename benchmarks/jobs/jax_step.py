@@ -44,7 +44,7 @@ class JaxStep:
 
 
 def make_work(job: JaxStep, compared: int) -> Work:
-    """Return calls of a step each, and as many first losses as the gate compares."""
+    """Return a call that takes a step, and one that returns the first ``compared`` losses."""
     import jax
     from jax import numpy as jnp
     from safetensors.numpy import load_file
@@ -105,7 +105,7 @@ def make_work(job: JaxStep, compared: int) -> Work:
 def _loss(
     weights: Any, ids_BL: Any, rows_M: Any, labels_M: Any, config: dict[str, Any], dtype: Any
 ) -> Any:
-    """Compute the mean loss of the masked rows."""
+    """Compute the mean cross-entropy of the masked tokens."""
     import jax
     from jax import numpy as jnp
 

@@ -1,4 +1,4 @@
-"""Makes cases of one operation: its implementations against plain PyTorch, by the numeric budget.
+"""Makes cases of one operation: its implementations against plain PyTorch, within a numeric budget.
 
 Inputs are drawn as in the operation's tests (``tests/ops/cases.py``), and the gate is the tests'
 rule (``encoder_engine/ops/testing.py``): error(ours) <= 2 x error(same-dtype eager) + floor.
@@ -51,7 +51,7 @@ ROUNDS = 15
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """The sizes of one case."""
+    """The sizes of a case: lengths of the packed sequences, heads, dtype and device."""
 
     lengths: tuple[int, ...]
     num_heads: int
@@ -61,21 +61,21 @@ class Shape:
 
     @property
     def num_tokens(self) -> int:
-        """Packed rows, T."""
+        """The number T of packed rows, one for each token."""
         return sum(self.lengths)
 
     @property
     def width(self) -> int:
-        """Features of a row, D."""
+        """The number D of features of a row."""
         return self.num_heads * self.head_dim
 
     @property
     def facts(self) -> CallFacts:
-        """The facts by which an implementation is chosen."""
+        """The device and dtype by which :mod:`encoder_engine.ops` chooses an implementation."""
         return CallFacts(device=self.device, dtype=dtype_id(self.dtype))
 
     def draw(self, *sizes: int, seed: int) -> Tensor:
-        """Draw a tensor in the case's dtype; on a GPU there, which takes no time of the host."""
+        """Draw a tensor in the case's dtype on its device; on a GPU this costs the host no time."""
         if self.device == "cuda":
             return draw_normal(sizes, seed=seed, device=self.device).to(self.dtype)
         return rows(*sizes, seed=seed, dtype=self.dtype, device=self.device)
@@ -87,7 +87,7 @@ class Shape:
 
 @dataclass(frozen=True, kw_only=True)
 class Rival:
-    """Another way to compute the operation; ``unavailable``: the reason, if it cannot run.
+    """Another library's function for the operation; ``unavailable``: why it cannot run, or None.
 
     ``timed``: the function that is timed, where ``function`` is only judged.
     """
@@ -101,7 +101,7 @@ class Rival:
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """The work of one operation's cases.
+    """What the cases of one operation compute, by whom, and what the result is compared with.
 
     - ``inputs``: the tensors by name, for which gradients are computed.
     - ``ours(by, **inputs)`` runs the implementation ``by``.
@@ -151,10 +151,12 @@ def op_specs(
     shape: MakeShape | None = None,
     devices: tuple[str, ...] = BOTH,
 ) -> list[CaseSpec]:
-    """List the cases of an operation: ``group/training-equal``; the group is its name by default.
+    """Return an operation's cases, one for each mode and lengths, named ``group/training-equal``.
 
-    ``modes``: of what has no gradient, or drops nothing in inference, there is one. ``lengths``:
-    of the sequences. ``shape``: another size than :func:`make_shape`'s.
+    ``modes``: "forward" and "training", or the one of them that the operation has.
+    ``lengths``: of the sequences, "mixed" or "equal".
+    ``group``: default: the operation's name.
+    ``shape``: makes the sizes; None: :func:`make_shape`.
     """
     known = f"ops.{operation}" if operation in ops.operations() else operation
     specs = []
@@ -177,7 +179,7 @@ def op_specs(
 
 
 def fixed_shape(lengths: tuple[int, ...], num_heads: int, head_dim: int, options: Options) -> Shape:
-    """Return a size that only a GPU has the time for; in a smoke run, a small one."""
+    """Return the given sizes, which only a GPU has the time for; in a smoke run, small ones."""
     small = (5, 5, 5) if len(set(lengths)) == 1 else (5, 3, 5)
     return Shape(
         lengths=small if options.smoke else lengths,
@@ -189,7 +191,10 @@ def fixed_shape(lengths: tuple[int, ...], num_heads: int, head_dim: int, options
 
 
 def make_shape(options: Options, *, equal: bool) -> Shape:
-    """Choose sizes: MiniLM's on a processor, BERT-large's on a GPU; mixed lengths log-uniform."""
+    """Return the usual sizes: MiniLM's on a CPU, BERT-large's on a GPU.
+
+    ``equal``: sequences of equal length; else of log-uniform lengths.
+    """
     on_gpu = options.device == "cuda"
     shape = Shape(
         lengths=(512,) * 128 if on_gpu else (128,) * 32,
@@ -209,7 +214,7 @@ def make_shape(options: Options, *, equal: bool) -> Shape:
 
 
 def liger(shape: Shape, function: Function) -> Rival:
-    """Return the operation of Liger."""
+    """Return Liger Kernel's function as a rival."""
     return Rival(
         name="Liger",
         function=function,
@@ -219,7 +224,7 @@ def liger(shape: Shape, function: Function) -> Rival:
 
 
 def why_missing(device: str, module: str, library: str) -> str | None:
-    """Return the reason why a GPU library is unavailable, or None."""
+    """Return why a GPU library is unavailable, or None; ``library``: the name in the reason."""
     if device != "cuda":
         return f"{library} is for CUDA devices"
     return None if importlib.util.find_spec(module) else f"{library} is not installed"
@@ -252,7 +257,7 @@ def _make_case(
 
 
 def _efforts(work: Work, output: Tensor, *, training: bool) -> dict[str, int]:
-    """Count the necessary work: operations, and bytes moved between memory and processor.
+    """Count the work that no candidate can avoid: operations, and bytes read and written.
 
     Backward reads the inputs and the output's gradient, and writes every gradient.
     """
@@ -277,7 +282,7 @@ def _ceilings(work: Work, shape: Shape, options: Options) -> dict[str, Ceiling]:
 
 
 def widened(inputs: Tensors) -> Tensors:
-    """Return inputs in float64, of which the truth is computed."""
+    """Return the inputs in float64, for the computation of the exact result."""
     return {name: tensor.double() for name, tensor in inputs.items()}
 
 
@@ -329,7 +334,7 @@ def _compiled(function: Function) -> Function:
 
 
 def make_call(function: Function, inputs: Tensors, *, training: bool) -> Call:
-    """Return a call that computes the output and, in training, every input's gradient."""
+    """Return a call of ``function`` that returns the output and, in training, all gradients."""
     if not training:
         return torch.inference_mode()(lambda: {"output": function(**inputs)})
     leaves = {name: tensor.detach().clone().requires_grad_() for name, tensor in inputs.items()}
@@ -348,14 +353,14 @@ def make_call(function: Function, inputs: Tensors, *, training: bool) -> Call:
 
 
 def draw_normal(sizes: Sequence[int], *, seed: int, device: torch.device | str) -> Tensor:
-    """Draw N(0, 1) in float64 on a device, whose values are its own."""
+    """Draw N(0, 1) in float64; the values depend on the kind of device."""
     generator = torch.Generator(device).manual_seed(seed)
     return torch.randn(tuple(sizes), generator=generator, dtype=torch.float64, device=device)
 
 
 @dataclass(frozen=True, kw_only=True)
 class BudgetGate:
-    """Check the output and every gradient by the numeric budget, set by eager PyTorch."""
+    """A gate: the output's and all gradients' errors against a budget set by eager PyTorch's."""
 
     truth: Mapping[str, Tensor]
     eager: Mapping[str, Tensor]

@@ -1,4 +1,4 @@
-"""Helpers of peers that pad: batches sorted by length, and the mean over tokens.
+"""Functions for peers that pad: batches sorted by length, and the mean over tokens.
 
 Peers import it in their own environments, so it needs only numpy, and what its functions import.
 """
@@ -43,7 +43,7 @@ def load_tokenizer(job: EmbeddingJob) -> Any:
 
 
 def sorted_rows(tokenizer: Any, job: EmbeddingJob) -> tuple[list[list[int]], list[int]]:
-    """Tokenize all texts: their ids, and the rows from the longest to the shortest."""
+    """Tokenize all texts; return their ids, and their indices from the longest to the shortest."""
     ids = [encoding.ids for encoding in tokenizer.encode_batch(list(job.texts))]
     return ids, sorted(range(len(ids)), key=lambda row: -len(ids[row]))
 
@@ -51,7 +51,7 @@ def sorted_rows(tokenizer: Any, job: EmbeddingJob) -> tuple[list[list[int]], lis
 def padded_batches(
     ids: list[list[int]], order: list[int], batch_size: int
 ) -> Iterator[tuple[list[int], Ids, Ids]]:
-    """Yield each batch: its rows, and their ids and mask, padded to the longest row."""
+    """Yield for each batch the texts' indices, the padded ids [B, L] and the mask [B, L]."""
     for start in range(0, len(order), batch_size):
         rows = order[start : start + batch_size]
         shape = (len(rows), len(ids[rows[0]]))
@@ -64,7 +64,10 @@ def padded_batches(
 
 
 def embed_sorted(job: EmbeddingJob, embed: EmbedBatch) -> Callable[[int], Vectors]:
-    """Return a function that embeds all texts of the job in batches of a given size."""
+    """Return a function from a batch size to the vectors of all the job's texts.
+
+    ``embed``: computes the vectors of a padded batch from ids and mask.
+    """
     tokenizer = load_tokenizer(job)
 
     def encode(batch_size: int) -> Vectors:
@@ -82,7 +85,7 @@ def embed_sorted(job: EmbeddingJob, embed: EmbedBatch) -> Callable[[int], Vector
 
 
 def mean_vectors(hidden_BLD: Vectors, mask_BL: Ids) -> Vectors:
-    """Average the tokens of each text and divide by the length."""
+    """Average the hidden states of each text's tokens and divide the mean by its L2 norm."""
     weights = mask_BL[:, :, None].astype(np.float32)
     sums = (hidden_BLD * weights).sum(axis=1)
     vectors: Vectors = sums / np.linalg.norm(sums, axis=1, keepdims=True)
@@ -94,7 +97,7 @@ def pooled_module(job: EmbeddingJob, dtype: str = "float32", *, traceable: bool 
 
     transformers chooses the attention: MPNet and DeBERTa have no scaled dot products of PyTorch's.
 
-    traceable: a decoder's mask and positions are computed here; the ONNX exporter fails in
+    traceable: for ONNX export, compute a decoder's mask and positions here: the exporter fails in
     transformers' own mask, and onnxruntime refuses its positions, one row for all texts.
     """
     import torch
@@ -128,7 +131,7 @@ def pooled_module(job: EmbeddingJob, dtype: str = "float32", *, traceable: bool 
 
 
 def _classifier(job: EmbeddingJob, dtype: str) -> Any:
-    """Load a model of sequences, as a module from ids and mask to probabilities."""
+    """Load a sequence classifier as a module from ids and mask to class probabilities."""
     import torch
     from transformers import AutoModelForSequenceClassification
 
@@ -165,7 +168,7 @@ def kept(job: EmbeddingJob, name: str, make: Callable[[str], None]) -> str:
 
 
 def export_onnx(job: EmbeddingJob, folder: str) -> None:
-    """Write the pooled model as ``model.onnx``."""
+    """Export the model with its pooling as ``model.onnx`` in ``folder``."""
     import torch
 
     names = ["input_ids", "attention_mask"]
@@ -182,6 +185,6 @@ def export_onnx(job: EmbeddingJob, folder: str) -> None:
 
 
 def onnx_file(job: EmbeddingJob) -> str:
-    """Return the path of the pooled model as ONNX."""
+    """Return the path of the model with its pooling as ONNX, which the first call exports."""
     folder = kept(job, "onnx", partial(export_onnx, replace(job, precision="float32")))
     return f"{folder}/model.onnx"

@@ -1,6 +1,6 @@
 """The tasks of the tokenizer benchmarks, with one form of call for all libraries.
 
-A library defines a :class:`Way` for each form of the work; everything else is here. Workers import
+A library defines a :class:`Way` for each form of output; everything else is here. Workers import
 this module in any environment, so it needs only numpy.
 """
 
@@ -72,10 +72,11 @@ class TokenizerJob:
 
 @dataclass(frozen=True, kw_only=True)
 class Way:
-    """One form of the work: ``call(texts)`` is timed, ``rows(result)`` makes the gate's rows.
+    """How a library gives one form of output: ``call(texts)`` is timed.
 
-    For files ``texts`` is the path of one, which has a text in each line.
-    The call for single sentences encodes one after another and returns the last one's ids.
+    ``rows(result)``: turns what the call returned into one array of ids per text, for the gate.
+    The form "files" passes the path of a file with a text in each line instead of texts.
+    The call for "sentence" encodes one text after another and returns the last one's ids.
     """
 
     call: Callable[[list[str]], Any]
@@ -87,7 +88,10 @@ Load = Callable[[TokenizerJob], Ways]
 
 
 def build(load: Load, job: TokenizerJob, *, modules: Sequence[str] = ()) -> Work:
-    """Load a library's tokenizer and return its work; ``modules`` are imported beforehand."""
+    """Load a library's tokenizer and return its timed call and the gate's.
+
+    ``modules``: imported beforehand.
+    """
     for module in modules:
         importlib.import_module(module)
     if job.task == "load":
@@ -112,7 +116,7 @@ def build(load: Load, job: TokenizerJob, *, modules: Sequence[str] = ()) -> Work
 
 
 def timed_texts(job: TokenizerJob) -> tuple[str, ...]:
-    """Return the texts of one timed call."""
+    """Return the texts that a timed call tokenizes: all, or the last quarter of a stream."""
     if job.task != "stream end":
         return job.texts
     return job.texts[len(job.texts) * 3 // 4 :]
@@ -137,7 +141,7 @@ def _loading(load: Load, job: TokenizerJob) -> Work:
 
 
 def _judged(way: Way, job: TokenizerJob) -> Rows:
-    """Tokenize the timed texts and those for the gate alone."""
+    """Return the ids of the timed texts and of those that only the gate uses."""
     if job.form == "sentence":  # whose call returns the last text's ids
         return [way.rows(way.call([text]))[0] for text in dict.fromkeys(job.texts + job.judged)]
     return [
@@ -149,7 +153,7 @@ def _judged(way: Way, job: TokenizerJob) -> Rows:
 
 
 def _given(job: TokenizerJob, texts: Sequence[str]) -> Any:
-    """Return what a call takes: the texts, or the path of a file that the process deletes."""
+    """Return the argument of a call: the texts, or the path of a file that is deleted at exit."""
     if job.form != "files":
         return list(texts)
     path = Path(folder().name) / hashlib.sha256("\n".join(texts).encode()).hexdigest()
@@ -159,45 +163,45 @@ def _given(job: TokenizerJob, texts: Sequence[str]) -> Any:
 
 @cache
 def folder() -> tempfile.TemporaryDirectory[str]:
-    """Return the process's folder of unpacked files and lines; it is deleted at exit."""
+    """Return this process's temporary folder for files to tokenize; it is deleted at exit."""
     return tempfile.TemporaryDirectory(prefix="encoder-engine-bench-")
 
 
 def truth(load: Load, job: TokenizerJob) -> Rows:
-    """Compute the rows that the gate compares every candidate with."""
+    """Compute the ids, an array for each text, that the gate compares every candidate's with."""
     whole = replace(job, task="stream") if job.task == "stream end" else job
     rows: Rows = build(load, whole).answer()
     return rows
 
 
 def list_rows(rows: Sequence[Sequence[int]]) -> Rows:
-    """Make rows of lists."""
+    """Convert lists of ids to arrays, one per text."""
     return [np.asarray(row, dtype=np.int64) for row in rows]
 
 
 def with_template(job: TokenizerJob, rows: Iterable[Sequence[int]]) -> Rows:
-    """Make rows of lists that lack the template's tokens."""
+    """Convert lists of ids to arrays, with the template's ids added before and after each."""
     return list_rows([[*job.before, *row, *job.after] for row in rows])
 
 
 def one_row(row: Sequence[int]) -> Rows:
-    """Return one text's ids as a list of rows."""
+    """Convert the ids of a single text to a list of one array."""
     return list_rows([row])
 
 
 def packed_rows(ids: npt.NDArray[np.integer[Any]], starts: npt.NDArray[np.integer[Any]]) -> Rows:
-    """Make rows of packed ids, given where each row starts and the total."""
+    """Split packed ids into arrays, one per text; ``starts``: where each begins, and the total."""
     return [part.astype(np.int64) for part in np.split(ids, starts[1:-1].astype(np.int64))]
 
 
 def matrix_rows(matrices: tuple[npt.NDArray[Any], npt.NDArray[Any]]) -> Rows:
-    """Return rows of ids and mask, joined along the columns."""
+    """Return an array for each text: its row of the ids, then its row of the mask."""
     ids, mask = matrices
     return list(np.concatenate([ids, mask], axis=1).astype(np.int64))
 
 
 def offset_rows(ids: Sequence[Sequence[int]], offsets: Sequence[Any]) -> Rows:
-    """Return rows of id, start and stop of each token, flattened."""
+    """Return an array for each text: the id, start and stop of each token, flattened."""
     joined = []
     for row, places in zip(ids, offsets, strict=True):
         spans = np.asarray(places, dtype=np.int64).reshape(-1, 2)

@@ -40,7 +40,7 @@ COMPARED = 2
 
 
 class StepAlone(Loop):
-    """The loop of a copy of a model, of which only steps are taken: nothing is read or written."""
+    """The training loop on a copy of a model, of which only steps are taken: no data, no files."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class StepAlone(Loop):
         self._taken = 0
 
     def take(self, parts: Sequence[Inputs]) -> SupportsFloat:
-        """Take a step over micro-batches, and return the loss before it, which is read late."""
+        """Take a step over micro-batches; return the loss before its update, which is read late."""
         batches = StepBatches(list(parts), len(parts), Position())
         launched = self._launch(batches, self._taken, OPTIMIZER.learning_rate)
         self._taken += 1
@@ -81,7 +81,10 @@ class StepAlone(Loop):
 
     @torch.no_grad()
     def losses(self, parts: Sequence[Inputs]) -> list[float]:
-        """Return the mean loss of each micro-batch with any term; it is the model's only loss."""
+        """Return the mean loss of each micro-batch; the model has one loss only.
+
+        Micro-batches without a term of the loss, such as a masked token, are left out.
+        """
         found = []
         for inputs in parts:
             with self.gradients.casting():
@@ -92,7 +95,7 @@ class StepAlone(Loop):
 
 
 class _Loss:
-    """The loss of a step, which waits for the step where it is read."""
+    """The loss of a launched step; converting it to float waits for the step."""
 
     def __init__(self, launched: Launched, weights: Mapping[str, float]) -> None:
         self._launched, self._weights = launched, weights
@@ -109,18 +112,19 @@ def make_step(
     graphs: bool = False,
     residual: Residual | None = None,
 ) -> Callable[[Inputs], SupportsFloat]:
-    """Train a copy of the model: a call takes a step, and returns the loss before it.
+    """Return a call that trains a copy of the model by a step, and returns the loss before it.
 
-    graphs: by CUDA graphs. residual: the type of the residual stream; None: the usual one.
+    graphs: by CUDA graphs.
+    residual: the type of the residual stream; None: the usual one.
     """
     loop = StepAlone(model, device=device, precision=precision, graphs=graphs, residual=residual)
     return lambda inputs: loop.take([inputs])
 
 
 def make_work(step: Callable[[], Any], steps: int = 1) -> Work:
-    """Return calls of so many steps each, and the first losses, which the gate compares.
+    """Return a timed call of ``steps`` steps, and the gate's, which returns the first losses.
 
-    A step returns the loss before it; what is no number of Python's is read where it is needed.
+    A step returns the loss before its update; what is no Python number is read when needed.
     """
     first: list[Any] = []
 
@@ -147,7 +151,7 @@ def make_work(step: Callable[[], Any], steps: int = 1) -> Work:
 
 @dataclass(frozen=True, kw_only=True)
 class LossesGate:
-    """Compare the losses of steps with a float64 reference.
+    """A gate that compares the losses of the first steps with a float64 reference.
 
     ``allowed``: the largest difference of each; default: the precision of sums in float32.
     """
@@ -170,18 +174,18 @@ class LossesGate:
 
 
 def exact_losses(model: TrainingModel, parts: Sequence[Inputs]) -> list[float]:
-    """Compute the first losses in float64 on a CPU, micro-batch by micro-batch."""
+    """Compute the losses of the first steps over all ``parts`` in float64 on a CPU."""
     return [mean for mean, _ in _trajectory(model, parts, "cpu", "float64", "reference")]
 
 
 def make_gate(
     model: TrainingModel, parts: Sequence[Inputs], *, device: str, precision: str
 ) -> LossesGate:
-    """Allow what plain PyTorch in the same precision gets wrong, twice.
+    """Make a gate that allows twice the error of plain PyTorch in the same precision.
 
-    The error of a mean of many rows may be small by chance. Plain PyTorch's is therefore at least
-    that of the worst of ``parts``, several micro-batches, over the root of their number: so much
-    is left of errors that are independent.
+    The error of a mean of many rows may be small by chance. Plain PyTorch's is therefore taken as
+    at least the largest error among ``parts``, several micro-batches, over the root of their
+    number: so much is left of errors that are independent.
     """
     exact = _trajectory(model, parts, device, "float64", "reference")
     eager = _trajectory(model, parts, device, precision, "aten")
@@ -199,7 +203,10 @@ def make_gate(
 def _trajectory(
     model: TrainingModel, parts: Sequence[Inputs], device: str, precision: str, by: str
 ) -> list[tuple[float, list[float]]]:
-    """Return the loss before each step, of all and of each micro-batch."""
+    """Return for each of the first steps the loss before it, and that of each micro-batch.
+
+    ``by``: the name of the implementation of all operations.
+    """
     with ops.use(by):
         loop = StepAlone(model, device=device, precision=precision)
         found = []

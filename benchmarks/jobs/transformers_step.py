@@ -1,4 +1,4 @@
-"""A training step of transformers' model with our weights, in the ways in which it is fastest.
+"""A training step of transformers' model with our weights, in its fastest configurations.
 
 Sequences are padded to the longest; of equal length, no mask is given, so that SDPA may take its
 fastest kernel. The batch is on the device beforehand, and the gradient's norm stays there: nothing
@@ -62,7 +62,7 @@ class Way:
 def make_their_step(
     model: TrainingModel, inputs: Inputs, way: Way, *, device: str, precision: str
 ) -> Callable[[], Tensor]:
-    """Load our weights into transformers' model; a call takes a step, and returns the loss."""
+    """Load our weights into transformers' model; return a call that takes a step, with its loss."""
     theirs = _load(model, way).to(device).train()
     if way.compiled:
         mode = "reduce-overhead" if way.graphs else None
@@ -104,7 +104,7 @@ def make_their_step(
 
 
 def saved(model: TrainingModel) -> str:
-    """Return the folder of a model's checkpoint, which is written once and ends with the model."""
+    """Return a temporary folder with the model's checkpoint; it is deleted with the model."""
     if model not in _saved:
         folder = tempfile.TemporaryDirectory()
         weakref.finalize(model, folder.cleanup)
@@ -182,7 +182,7 @@ def _packed(theirs: Any, inputs: Inputs) -> dict[str, Any]:
 
 
 def make_packed_attention() -> Callable[..., tuple[Tensor, None]]:
-    """Make one of transformers' interfaces of attention, for sequences that lie end to end."""
+    """Make an attention function as transformers registers them, for sequences laid end to end."""
     attend: Any = importlib.import_module("torch.nn.attention.varlen").varlen_attn
     scale = "scale"
     if importlib.util.find_spec("flash_attn"):

@@ -1,4 +1,4 @@
-"""Data classes of cases, their candidates, and the verdict of a correctness gate."""
+"""Data classes: a case, the candidates that do its work, the verdict of its correctness gate."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Verdict:
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """A call to time, and a call ``answer`` whose result the gate judges instead."""
+    """What a candidate builds: ``call`` is timed, the result of calling ``answer`` is judged."""
 
     call: Call
     answer: Call
@@ -39,8 +39,8 @@ class Candidate:
       for each setting.
     - ``unavailable``: the reason why the candidate cannot take part.
     - ``libraries``: the distributions whose versions are recorded.
-    - ``python``: the interpreter of another environment, always in its own process.
-      ``versions``: the distributions of that environment.
+    - ``python``: the interpreter of another environment, for a process of the candidate's own.
+    - ``versions``: the distributions of that environment.
     - ``keep_slow``: time the candidate in all rounds even if it is far behind, because a target
       compares with it.
 
@@ -61,26 +61,26 @@ class Candidate:
 def ours(
     build: Callable[..., Call | Work], name: str = "encoder-engine", **options: Any
 ) -> Candidate:
-    """Return one of the engine's ways to do a case's work."""
+    """Return a candidate of the engine for a case's work."""
     return Candidate(name=name, role="ours", build=build, **options)
 
 
 def digest(*inputs: object) -> str:
-    """Return a fingerprint of inputs that print alike only if they are alike."""
+    """Hash the printed form of inputs; it must differ where the inputs do."""
     text = repr(inputs[0] if len(inputs) == 1 else inputs)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """The same work for every candidate.
+    """A piece of work that every candidate does.
 
     - ``gate`` judges an output before anything is timed.
-    - ``amounts``: the work of one call (``{"documents": 1000, "tokens": 41800}``), from which
+    - ``amounts``: what one call processes (``{"documents": 1000, "tokens": 41800}``), from which
       throughput follows.
     - ``ceilings``: the machine's peak rates of some amounts, measured before and after the rounds.
     - ``fingerprint`` identifies the inputs: results of different inputs are never compared.
-    - ``isolated``: every candidate runs in its own process, so that peak memory is its own.
+    - ``isolated``: every candidate runs in its own process, for a peak memory of its own.
     - ``fresh``: every sample is the first call of a new process; memory is what it left resident.
     - ``single``: a sample is one call after an untimed one, however short. With many rounds, the
       tail of the distribution is visible.
@@ -107,9 +107,10 @@ class Case:
 class Options:
     """The options of a run, which every case gets.
 
-    ``smoke``: the smallest sizes, to see that it works. ``quick``: fewer texts and rounds where
-    they take minutes, for a first answer, and no models that torch compiles. ``compiles``: peers
-    that torch compiles take part; each model takes half a minute to five.
+    ``smoke``: the smallest sizes, to see that it works.
+    ``quick``: fewer texts and rounds where they take minutes, for a first answer, and no models
+    that torch compiles.
+    ``compiles``: peers that torch compiles take part; each model takes half a minute to five.
     """
 
     device: str = "cpu"
@@ -135,9 +136,10 @@ class Options:
 
 @dataclass(frozen=True, kw_only=True)
 class CaseSpec:
-    """A case by name, made only when it runs.
+    """A case by name, which is made only when it runs.
 
-    ``devices``: where it makes sense. ``module``: the module that lists it; the registry sets it.
+    ``devices``: where it can run.
+    ``module``: the module that lists it; the registry sets it.
     """
 
     name: str
@@ -154,12 +156,12 @@ class CaseSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddingJob:
-    """Texts to embed with the model in ``directory``, at most ``max_length`` tokens of each.
+    """Texts to embed with the model in ``directory``, cut after ``max_length`` tokens each.
 
     ``precision``: the class of results that are compared, see
     :data:`encoder_engine.embedding.accuracy.COSINE_CLASSES`.
     ``device``: ``"cpu"`` or ``"cuda"``, which a peer of the cases of a GPU computes on.
-    ``classified``: the model has labels; the vectors are their probabilities.
+    ``classified``: the model is a classifier; the vectors are the probabilities of its labels.
     """
 
     directory: str

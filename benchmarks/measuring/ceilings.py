@@ -1,4 +1,4 @@
-"""Measures the machine's peak rates: of GEMM operations and of copying.
+"""Measures the machine's peak rates: of matrix products (GEMM) and of copying.
 
 A peak rate is the best of many tries, not a median. A shared machine is faster at some times than
 at others, so a case measures the peak before and after its rounds.
@@ -40,7 +40,7 @@ RECENT = 30.0
 
 
 class Ceiling:
-    """A peak rate, measured when called; measurements of the last ``RECENT`` seconds are reused."""
+    """A peak rate per second; a call measures it, unless it did in the last ``RECENT`` seconds."""
 
     def __init__(self, measure: Callable[[], float]) -> None:
         self._measure = measure
@@ -56,10 +56,10 @@ class Ceiling:
 
 @functools.cache
 def product_ceiling(device: str, precision: str, threads: int) -> Ceiling:
-    """Return the peak rate of GEMM operations, over all implementations that run here.
+    """Return the peak rate of multiplications and additions in GEMMs, by any implementation here.
 
-    ``precision``: "float32", "float16", "bfloat16" or "int8"; ``threads``: for a CPU, measured in
-    its own process, which frees the memory.
+    ``precision``: "float32", "float16", "bfloat16" or "int8".
+    ``threads``: for a CPU, measured in a process of its own, which frees the memory.
     """
     measure = functools.partial(_product_rate, device, precision, threads)
     if device == "cpu":
@@ -69,14 +69,15 @@ def product_ceiling(device: str, precision: str, threads: int) -> Ceiling:
 
 @functools.cache
 def copy_ceiling(device: str, threads: int) -> Ceiling:
-    """Return the peak rate of copying, in bytes read and written, beyond all caches."""
+    """Return the peak rate of copying more than fits in caches: bytes read plus bytes written."""
     return Ceiling(functools.partial(_copy_rate, device, threads))
 
 
 def encoder_operations(config: Mapping[str, Any], lengths: Sequence[int]) -> int:
-    """Count the GEMM operations of an encoder that computes no padding.
+    """Count the multiplications and additions of an encoder's GEMMs, without padding.
 
-    What DeBERTa's relative positions add to attention is not counted.
+    ``lengths``: the number of tokens of each text. What DeBERTa's relative positions add to
+    attention is not counted.
     """
     spec = spec_from_config(config)
     operations = 0
@@ -91,7 +92,10 @@ def encoder_operations(config: Mapping[str, Any], lengths: Sequence[int]) -> int
 
 
 def _num_pairs(length: int, window: int | None, *, causal: bool) -> int:
-    """Count the keys that all queries of a text attend to; ``window``: so many on each side."""
+    """Count the pairs of a query and a key that it attends to, in a text of ``length`` tokens.
+
+    ``window``: a query attends to so many keys on each side.
+    """
     if causal:
         reach = length if window is None else window + 1
         return sum(min(row + 1, reach) for row in range(length))
@@ -122,7 +126,7 @@ def _copy_rate(device: str, threads: int) -> float:
 def _products(
     device: str, precision: str, rows: int, columns: int, features: int
 ) -> Iterator[Callable[[], Tensor]]:
-    """Yield every implementation of a GEMM that could be the fastest here."""
+    """Yield calls that compute one GEMM, by every implementation that could be the fastest here."""
     generator = torch.Generator(device).manual_seed(SEED)
     x_TK = torch.randn(rows, columns, generator=generator, device=device)
     weight_NK = torch.randn(features, columns, generator=generator, device=device)
@@ -146,7 +150,7 @@ def _products(
 
 
 def _able(operation: str, device: str, dtype: str) -> list[str]:
-    """Return the names of the implementations that can take the call, without ``reference``."""
+    """Return the names of an operation's implementations that run here, without ``reference``."""
     reasons = ops.explain(operation, device=device, dtype=dtype)
     return [name for name, reason in reasons if reason is None and name != "reference"]
 

@@ -1,4 +1,4 @@
-"""Measures the CPU time of other processes, so that disturbed results are marked."""
+"""Measures the CPU time of other processes, by which disturbed results are marked."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import psutil
 
 
 class Snapshot(NamedTuple):
-    """A moment, and the CPU time that other processes had used up to it."""
+    """A moment, and the CPU time, in seconds, that other processes had used up to it."""
 
     wall_seconds: float
     others_seconds: float
 
 
 def snapshot() -> Snapshot | None:
-    """Read the machine's counters; None where the system has none."""
+    """Read the CPU time of other processes until now; None where the system does not tell it."""
     try:
         first = Path("/proc/stat").read_text(encoding="ascii").partition("\n")[0]
     except OSError:
@@ -31,7 +31,7 @@ def snapshot() -> Snapshot | None:
 
 
 def own_seconds() -> float:
-    """Return the CPU time of this process and of all that it started, ended or not."""
+    """Return the CPU time of this process and all that it started, running or ended."""
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     used = time.process_time() + ended.ru_utime + ended.ru_stime
     for child in psutil.Process().children(recursive=True):
@@ -44,7 +44,7 @@ def own_seconds() -> float:
 
 
 def other_cores(before: Snapshot | None) -> float | None:
-    """Return the mean number of cores that other processes used since ``before``."""
+    """Return the mean number of cores that other processes used since ``before``; None: unknown."""
     after = snapshot()
     if before is None or after is None:
         return None

@@ -23,7 +23,7 @@ _SOURCE_SUFFIXES = {".py", ".cpp", ".h"}
 
 @dataclass(frozen=True, kw_only=True)
 class Device:
-    """``name`` in the maker's words; ``slug`` names the file for its results."""
+    """A processor or GPU: ``name`` in the maker's words; ``slug`` names the file of its results."""
 
     slug: str
     name: str
@@ -34,7 +34,10 @@ class Device:
 
 @dataclass(frozen=True, kw_only=True)
 class Commit:
-    """``dirty``: tracked files differ from it; None: not a git checkout. ``source``: a hash."""
+    """The commit checked out; ``dirty``: whether tracked files differ from it, None without git.
+
+    ``source``: a hash of the source files as they are.
+    """
 
     name: str
     dirty: bool | None
@@ -77,7 +80,7 @@ def slug(name: str) -> str:
 
 
 def find_versions(libraries: Iterable[str]) -> dict[str, str]:
-    """Return the versions of Python, the engine's dependencies and the peers."""
+    """Return the installed versions of Python, torch, triton, NumPy and ``libraries``."""
     versions = {"python": platform.python_version()}
     for name in dict.fromkeys(("torch", "triton", "numpy", *libraries)):
         version = installed_version(name)
@@ -87,7 +90,7 @@ def find_versions(libraries: Iterable[str]) -> dict[str, str]:
 
 
 def find_commit() -> Commit:
-    """Name the commit that is checked out, whether it was changed, and the source as it is."""
+    """Return the commit checked out, whether files were changed, and a hash of the sources."""
     name = _git("rev-parse", "--short=12", "HEAD")
     changes = _git("status", "--porcelain", "--", *_SOURCES)
     return Commit(

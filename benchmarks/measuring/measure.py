@@ -29,7 +29,7 @@ class Measurement:
     """The result of one candidate. There are times only if ``status`` is ``measured``.
 
     ``other_cores``: the mean number of cores that other processes used during the rounds.
-    ``ceilings``: the machine's peak rates, the highest that were measured.
+    ``ceilings``: the machine's peak rates, the higher of two measurements each.
     """
 
     candidate: str
@@ -45,12 +45,12 @@ class Measurement:
 
     @property
     def wall_ms(self) -> Percentiles:
-        """Wall time of a call."""
+        """Percentiles of the wall time of a call, in milliseconds."""
         return percentiles([sample.wall_ms for sample in self.samples])
 
     @property
     def cpu_ms(self) -> Percentiles:
-        """CPU time of a call, all threads together."""
+        """Percentiles of the CPU time of a call, all threads together, in milliseconds."""
         return percentiles([sample.cpu_ms for sample in self.samples])
 
 
@@ -106,7 +106,7 @@ def measure(
 
 
 def _look_up(case: Case, watch: Watcher) -> dict[str, float]:
-    """Measure the peak rates; a failure does not end the case."""
+    """Measure the machine's peak rates for the case; one that cannot be measured is left out."""
     found = {}
     for what, ceiling in case.ceilings.items():
         watch(f"looking for the ceiling of {what}")
@@ -120,7 +120,10 @@ def _look_up(case: Case, watch: Watcher) -> dict[str, float]:
 def _admit(
     case: Case, candidate: Candidate, threads: int, watch: Watcher
 ) -> Measurement | _Contender:
-    """Build and warm up a candidate, and check it by the gate."""
+    """Build, tune and warm up a candidate, and check its output by the gate.
+
+    Returns the measurement of one that was skipped or failed, else the candidate ready to time.
+    """
     failed = Measurement(candidate=candidate.name, role=candidate.role, status="failed")
     if candidate.unavailable is not None:
         return replace(failed, status="skipped", reason=candidate.unavailable)
@@ -181,7 +184,7 @@ def _take_rounds(
 
 
 def _slow(contenders: Sequence[_Contender]) -> dict[str, tuple[Status, str]]:
-    """Name the peers so slow that further rounds cannot change the comparison."""
+    """Return the peers too slow for further rounds to change the comparison, with the reason."""
     peers = [c for c in contenders if c.candidate.role == "peer" and c.samples]
     least = min((peer.samples[0].wall_ms for peer in peers), default=0.0)
     return {
@@ -219,7 +222,7 @@ def _conclude(
 
 
 def rotations(items: Sequence[Item], num_rounds: int) -> Iterator[list[Item]]:
-    """Yield the order of each round, rotated by one from round to round."""
+    """Yield the order of the items in each round, which starts one item later every time."""
     for number in range(num_rounds):
         first = number % len(items) if items else 0
         yield [*items[first:], *items[:first]]

@@ -36,13 +36,16 @@ class Peak:
 
 
 def process_peak(process: int | Literal["self"] = "self") -> Peak | None:
-    """Return the peak resident memory of a process; None where the system does not report it."""
+    """Return a process's peak resident memory; None where the system does not report it."""
     kib = _status("VmHWM", process)
     return None if kib is None else Peak(mib=kib / 1024, of="process")
 
 
 def tree_peak() -> Peak | None:
-    """Return the peaks of this process and of those that it started, such as a server, added up."""
+    """Return the sum of the peaks of this process and of those it started, such as a server.
+
+    None: the system does not report them.
+    """
     own = process_peak()
     if own is None:
         return None
@@ -51,7 +54,7 @@ def tree_peak() -> Peak | None:
 
 
 def _started(process: int | Literal["self"]) -> Iterator[int]:
-    """Yield the processes that a process started, and those that they did."""
+    """Yield the ids of the processes that a process started, and of those that these started."""
     for path in Path(f"/proc/{process}/task").glob("*/children"):
         try:
             found = [int(number) for number in path.read_text("ascii").split()]
@@ -68,12 +71,12 @@ def resident_kib() -> int | None:
 
 
 def call_peak(call: Call, device: str) -> Peak | None:
-    """Run a call once more and measure its memory; None where that is not possible."""
+    """Call once more and return the memory that the call added; None where that is not possible."""
     return _cuda_peak(call) if device == "cuda" else _host_call_peak(call)
 
 
 def out_of_memory(error: BaseException) -> str | None:
-    """Describe an out-of-memory error in one sentence; None for any other error."""
+    """Describe an out-of-memory error in one sentence; return None for any other error."""
     # torch's own class, which may not be imported, and the words of its CPU allocator and of C++.
     words = ("can't allocate memory", "std::bad_alloc")
     spent = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
@@ -106,7 +109,7 @@ def _host_call_peak(call: Call) -> Peak | None:
 
 
 def _return_free_memory() -> None:
-    """Return freed memory to the system; otherwise a call reuses it and seems to need less."""
+    """Have malloc return freed memory to the system: a call that reuses it seems to need less."""
     try:
         ctypes.CDLL(None).malloc_trim(0)
     except (AttributeError, OSError):
@@ -122,7 +125,7 @@ def _reset_high_water_mark() -> bool:
 
 
 def _status(field: str, process: int | Literal["self"] = "self") -> int | None:
-    """Read a field of /proc/self/status in KiB, or of another process'."""
+    """Read a field of /proc/PID/status, in KiB; None: there is no such file or field."""
     try:
         text = Path(f"/proc/{process}/status").read_text(encoding="ascii", errors="replace")
     except OSError:

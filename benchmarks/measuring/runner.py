@@ -1,4 +1,4 @@
-"""Runs one candidate: builds it and times it on request, in the present process."""
+"""Runs one candidate in the present process: builds it, and times it on request."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ class CandidateError(Exception):
 
 
 class Runner(Protocol):
-    """A built candidate. Everything but :meth:`close` raises :class:`CandidateError`."""
+    """A built candidate. Every method except :meth:`close` may raise :class:`CandidateError`."""
 
     def warm_up(self) -> Any:
-        """Call it and return the output; learn how many calls make a sample."""
+        """Call the candidate and return its output; learn how many calls make a sample."""
 
     def sample(self) -> Sample:
-        """Time one round."""
+        """Time the calls of one round."""
 
     def peak(self) -> Peak | None:
-        """Return the memory that it needed; None where that is unknown."""
+        """Return the memory that the candidate needed; None where that is unknown."""
 
     def close(self) -> None:
         """Free the candidate."""
@@ -81,7 +81,7 @@ class LocalRunner:
         return output
 
     def answer(self) -> Any:
-        """Return the output for the gate."""
+        """Return the output that the gate judges."""
         return _attempt(self._answer)
 
     def sample(self) -> Sample:

@@ -37,7 +37,7 @@ class Sample:
 
 @dataclass(frozen=True, kw_only=True)
 class Percentiles:
-    """The spread of a candidate's samples."""
+    """Percentiles of the samples of a candidate, in the samples' unit."""
 
     p20: float
     p50: float
@@ -46,7 +46,7 @@ class Percentiles:
 
 
 def percentiles(samples: Sequence[float]) -> Percentiles:
-    """Interpolate linearly between samples, as NumPy does."""
+    """Return percentiles of the samples, interpolated linearly, as NumPy does."""
     # The standard library wants two samples at least: one, said twice, is all of its percentiles.
     several = samples if len(samples) > 1 else [*samples, *samples]
     cuts = statistics.quantiles(several, n=100, method="inclusive")
@@ -55,7 +55,7 @@ def percentiles(samples: Sequence[float]) -> Percentiles:
 
 
 def calls_per_sample(seconds_of_one: float, device: str = "cpu") -> int:
-    """Return the number of calls in a sample, given the approximate time of one."""
+    """Return how many calls to time as one sample, given the approximate time of one."""
     most = MAX_GPU_CALLS if device == "cuda" else MAX_CALLS
     return max(1, min(most, round(SAMPLE_SECONDS / max(seconds_of_one, 1e-9))))
 
@@ -76,7 +76,7 @@ def _on_host(call: Call, num_calls: int) -> Sample:
 
 
 def _on_cuda(call: Call, num_calls: int) -> Sample:
-    """Time each call between two events, the cache flushed before it; their median is the sample.
+    """Time each call by CUDA events, after flushing the cache; return the calls' median.
 
     The GPU waits before the first event until the host has launched the whole call. Otherwise a
     kernel of 20 us, which takes the host 70 us to launch, would read as 70 us.

@@ -12,7 +12,7 @@ Value = TypeVar("Value")
 
 
 def fastest(values: Iterable[Value], work: Callable[[Value], object]) -> Value:
-    """Do the work once with every value, after a warm-up, and return the quickest one."""
+    """Call ``work`` with every value, after a warm-up; return the value with the least time."""
     choices = list(values)
     work(choices[0])
     seconds = {}

@@ -33,7 +33,7 @@ _QUIET = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}
 
 
 class WorkerRunner:
-    """A candidate in a fresh interpreter."""
+    """Runs a candidate in a new interpreter of its own."""
 
     def __init__(
         self, candidate: Candidate, settings: Settings, threads: int, *, single: bool = False
@@ -54,7 +54,7 @@ class WorkerRunner:
 
 
 class FreshRunner:
-    """A candidate whose every sample is the first call of a new interpreter."""
+    """Runs a candidate in a new interpreter for every sample, which times the first call."""
 
     def __init__(self, candidate: Candidate, settings: Settings, threads: int) -> None:
         self._start = partial(_start, candidate, settings, threads)
@@ -104,7 +104,7 @@ def run_in_worker(function: Call, threads: int, python: str | None = None) -> An
 
 
 class _Worker:
-    """The process, and the pipe to it.
+    """A process that runs a candidate, and the pipe to the process.
 
     It is suspended between requests. Otherwise its threads that wait by spinning, as OpenMP's do
     for a while after a call, would take a core from the candidate that is timed next.

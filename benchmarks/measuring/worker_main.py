@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 
 class Servant:
-    """Answers the requests to the process: each request calls the method of its name."""
+    """Answers the requests of the parent process: each request calls the method of its name."""
 
     runner: LocalRunner
 
     def use_threads(self, threads: int) -> None:
-        """Restrict the process to that many cores, even if a library ignores thread settings."""
+        """Restrict the process to ``threads`` cores, even if a library ignores thread settings."""
         if hasattr(os, "sched_setaffinity"):
             os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
 
@@ -49,7 +49,7 @@ class Servant:
         return self.runner.sample()
 
     def first_sample(self) -> tuple[Sample, Peak | None]:
-        """Time the process's first call, and measure how much resident memory it adds."""
+        """Time the process's first call, and measure the resident memory that it adds."""
         before = resident_kib()
         found = self.runner.sample()
         after = resident_kib()
@@ -62,7 +62,7 @@ class Servant:
 
 
 def serve(connection: Connection) -> None:
-    """Answer requests until the pipe closes: ``(True, result)`` or ``(False, reason)``."""
+    """Answer requests until the pipe closes, with ``(True, result)`` or ``(False, reason)``."""
     servant = Servant()
     while True:
         try:
@@ -79,13 +79,13 @@ def serve(connection: Connection) -> None:
 
 
 def end_with_parent() -> None:
-    """Do not go on computing for a parent that was killed: prctl(PR_SET_PDEATHSIG), Linux only."""
+    """Have the kernel kill this process when its parent dies (prctl PR_SET_PDEATHSIG, on Linux)."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, int(signal.SIGKILL), 0, 0, 0)
 
 
 class _DeferredNumpy(ModuleType):
-    """Stands for NumPy in modules that import it early: NumPy is imported for the first name."""
+    """Stands for NumPy in modules that import it early; using a name of it imports NumPy."""
 
     def __getattr__(self, name: str) -> Any:
         if sys.modules.get("numpy") is self:
@@ -96,11 +96,11 @@ class _DeferredNumpy(ModuleType):
 
 
 def _unpickle(pickled: bytes) -> Any:
-    """Unpickle without NumPy, so that a cold start counts its import.
+    """Unpickle a candidate without importing NumPy, for a cold start must count NumPy's import.
 
-    The modules that describe candidates import it, and are imported here, before the clock starts.
-    Later imports find no stand-in: a library whose C code imports a part of NumPy first would load
-    that part twice, once within the other.
+    The modules that describe candidates import NumPy, and are imported here, before the clock
+    starts. Later imports find no stand-in: a library whose C code imports a part of NumPy first
+    would load that part twice, once within the other.
     """
     spec = None if "numpy" in sys.modules else importlib.util.find_spec("numpy")
     if spec is None:

@@ -1,4 +1,4 @@
-"""Other libraries for the same work; every file in the folder defines ``PEERS``.
+"""Other libraries for the same work; every module in the folder lists its libraries in ``PEERS``.
 
 A library that is not installed is recorded as skipped.
 """
@@ -34,7 +34,8 @@ class EmbeddingPeer:
 
     ``load(job)`` returns a function that embeds the texts of an :class:`EmbeddingJob` in batches
     of a given size. Tuning chooses the fastest of ``batch_sizes``. ``keep_slow``: see
-    :class:`~benchmarks.measuring.case.Candidate`. ``compiled``: torch compiles it, for minutes.
+    :class:`~benchmarks.measuring.case.Candidate`. ``compiled``: torch compiles the model, which
+    takes up to minutes.
     """
 
     name: str
@@ -49,16 +50,16 @@ class EmbeddingPeer:
         return partial(self.load(job), batch_size or self.batch_sizes[0])
 
     def tune(self, job: EmbeddingJob) -> Settings:
-        """Find the best batch size, on texts spread evenly over the job's."""
+        """Find the fastest batch size on some of the job's texts, evenly spread."""
         some = replace(job, texts=job.texts[:: max(1, len(job.texts) // NUM_TUNED)])
         return {"batch_size": fastest(self.batch_sizes, self.load(some))}
 
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizerPeer:
-    """The tokenizer of a library; ``load`` takes a :class:`TokenizerJob` with one of ``forms``.
+    """A library's tokenizer; ``load`` takes a :class:`TokenizerJob` with one of ``forms``.
 
-    ``models``: those that it reads.
+    ``models``: the kinds of vocabulary that it reads.
     ``by_pieces``: it reads the SentencePiece model instead of the tokenizer.json.
     """
 
@@ -70,10 +71,10 @@ class TokenizerPeer:
 
 @dataclass(frozen=True, kw_only=True)
 class Peer:
-    """A library. ``modules`` maps each module it needs to the distribution that brings it.
+    """A library. ``modules`` maps each module that it needs to the distribution that has it.
 
-    ``environment``: it runs in that one of ``benchmarks/environments``, where that is set up;
-    ``only_there``: and nowhere else, because here its name belongs to another version.
+    ``environment``: the one of ``benchmarks/environments`` that it runs in, where that is set up.
+    ``only_there``: it runs nowhere else, because here its name belongs to another version.
     """
 
     name: str
@@ -84,13 +85,13 @@ class Peer:
     only_there: bool = False
 
     def python(self) -> str | None:
-        """Return the interpreter of the peer's environment, or None for the present one."""
+        """Return the interpreter of the peer's own environment; None: it runs in this one."""
         if self.environment is None or environment(self.environment).unavailable() is not None:
             return None
         return str(environment(self.environment).python)
 
     def versions(self) -> dict[str, str]:
-        """Name the versions that its own environment holds, the library's under its name here."""
+        """Return the library's version in its own environment; empty: it runs in this one."""
         if self.environment is None or self.python() is None:
             return {}
         found = environment(self.environment).found
@@ -115,14 +116,14 @@ class Peer:
 
 
 def embedding_library(name: str, modules: Mapping[str, str], *ways: EmbeddingPeer) -> Peer:
-    """Return a library that embeds texts, in the environment for such libraries alone."""
+    """Return a peer that runs in the environment "embedding" alone; ``ways``: how it embeds."""
     return Peer(
         name=name, modules=modules, embedding=ways, environment="embedding", only_there=True
     )
 
 
 def find_peers() -> list[Peer]:
-    """Load every peer, by name."""
+    """Return all peers, in the order of their names."""
     modules = [
         importlib.import_module(f"{__name__}.{m.name}") for m in pkgutil.iter_modules(__path__)
     ]
@@ -138,9 +139,9 @@ def candidate(
     libraries: tuple[str, ...] = (),
     **options: Any,
 ) -> Candidate:
-    """Return a way to do a case's work by a library, named like it where no name is given.
+    """Return a library's candidate for a case, named like the library by default.
 
-    ``libraries``: further ones, whose versions are recorded.
+    ``libraries``: further distributions whose versions are recorded.
     """
     python = peer.python()
     return Candidate(
@@ -156,12 +157,12 @@ def candidate(
 
 
 def embedding_candidates(job: EmbeddingJob, options: Options) -> list[Candidate]:
-    """Return every peer's ways to embed texts in the job's precision."""
+    """Return every peer's candidates for embedding texts in the job's precision."""
     return embedding_ways(find_peers(), job, options)
 
 
 def embedding_ways(peers: Iterable[Peer], job: EmbeddingJob, options: Options) -> list[Candidate]:
-    """Return the ways of some peers to embed texts in the job's precision."""
+    """Return the candidates of some peers for embedding texts in the job's precision."""
     return [
         candidate(
             peer,
@@ -181,7 +182,7 @@ def embedding_ways(peers: Iterable[Peer], job: EmbeddingJob, options: Options) -
 
 
 def tokenizer_candidates(job: TokenizerJob) -> list[Candidate]:
-    """Return every peer's candidate; one without the job's form is marked unavailable."""
+    """Return every peer's candidate; one that lacks the job's form is marked unavailable."""
     return [
         candidate(
             peer,

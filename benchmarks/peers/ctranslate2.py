@@ -1,4 +1,4 @@
-"""CTranslate2: a batch for each thread, all in flight; it takes lists and pads them itself."""
+"""CTranslate2, with a batch for each thread at once; it takes lists of ids and pads them itself."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def load(job: EmbeddingJob) -> Callable[[int], Any]:
-    """Convert and load the model; the result embeds all texts in batches of a given size."""
+    """Convert and load the model; return a function from a batch size to the texts' vectors."""
     import ctranslate2
 
     encoder = ctranslate2.Encoder(

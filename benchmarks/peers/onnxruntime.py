@@ -1,4 +1,4 @@
-"""onnxruntime with its transformer optimizer's fused graph; int8 by its dynamic quantization."""
+"""onnxruntime on the graph that its transformer optimizer fuses; int8: its dynamic quantization."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def load(job: EmbeddingJob) -> Callable[[int], Any]:
-    """Convert and load the model; the result embeds all texts in batches of a given size."""
+    """Convert and load the model; return a function from a batch size to the texts' vectors."""
     import onnxruntime
 
     folder = kept(job, f"onnxruntime-{job.precision}", partial(_convert, job))

@@ -1,4 +1,7 @@
-"""OpenVINO with requests in flight; int8 by NNCF's quantization, calibrated on the texts."""
+"""OpenVINO with several asynchronous requests at once, as float32, bfloat16 and int8.
+
+int8 is NNCF's post-training quantization, calibrated on some of the texts to embed.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ HINTS = {"float32": "f32", "bfloat16": "bf16", "int8": "f32"}
 
 
 def load(job: EmbeddingJob) -> Callable[[int], Any]:
-    """Convert and load the model; the result embeds all texts in batches of a given size."""
+    """Convert and load the model; return a function from a batch size to the texts' vectors."""
     import openvino
 
     kind = "int8" if job.precision == "int8" else "float"

@@ -21,7 +21,7 @@ Backend = Literal["torch", "onnx", "openvino"]
 
 
 def load(job: EmbeddingJob, *, backend: Backend = "torch") -> Callable[[int], Any]:
-    """Load the model; the result embeds all texts in batches of a given size."""
+    """Load the model; return a function from a batch size to the texts' vectors."""
     import torch
     from sentence_transformers import SentenceTransformer
 

@@ -1,4 +1,4 @@
-"""Tokenizers: their ids and offsets, in the forms of output that each library has."""
+"""Loads other libraries' tokenizers: ids and offsets, in the forms of output that each has."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def load_fastokens(job: TokenizerJob) -> Ways:
 
 
 def flat_ways(tokenizer: Any) -> Ways:
-    """Return the ways of fastokens, and of what has its methods."""
+    """Return the calls of fastokens, or of a tokenizer that has the same methods."""
 
     def sentence(texts: list[str]) -> Any:
         for text in texts:
@@ -57,7 +57,7 @@ def flat_ways(tokenizer: Any) -> Ways:
 
 
 def load_gigatoken(job: TokenizerJob) -> Ways:
-    """Load gigatoken, in Rust: BPE, ids only; it sets no template's tokens."""
+    """Load gigatoken, in Rust: BPE, ids only; it does not add special tokens."""
     import gigatoken
 
     tokenizer = gigatoken.Tokenizer.from_json(Path(job.file).read_bytes())
@@ -90,7 +90,7 @@ def load_gigatoken(job: TokenizerJob) -> Ways:
 
 
 def load_kitoken(job: TokenizerJob) -> Ways:
-    """Load kitoken, in Rust: lists of ids only; it sets no template's tokens."""
+    """Load kitoken, in Rust: lists of ids only; it does not add special tokens."""
     import kitoken
 
     tokenizer = kitoken.Kitoken.from_tokenizers_file(job.file)
@@ -166,7 +166,7 @@ def call_nanotoken(file: str, texts: list[str], settings: dict[str, Any]) -> Wor
 
 
 def load_sentencepiece(job: TokenizerJob) -> Ways:
-    """Load Unigram as it was first written, by the .model; only the gate adds the template."""
+    """Load sentencepiece, Unigram's origin, from the .model; only the gate adds special tokens."""
     import sentencepiece
 
     pieces = job.pieces
@@ -193,7 +193,7 @@ def load_sentencepiece(job: TokenizerJob) -> Ways:
 
 
 def translate(pieces: PieceFile, ids: Any) -> list[int]:
-    """Map a model's ids to those of the tokenizer.json."""
+    """Map ids of a SentencePiece model to those of the tokenizer.json."""
     return [pieces.ids.get(int(number), int(number) + pieces.shift) for number in np.asarray(ids)]
 
 
@@ -227,7 +227,7 @@ def load_splintr(job: TokenizerJob) -> Ways:
 
 
 def train_bpe(path: str, documents: list[str]) -> None:
-    """Write a tokenizer.json of byte-level BPE, cut by GPT-2's expression."""
+    """Train byte-level BPE with GPT-2's regular expression, and write its tokenizer.json."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     tokenizer: Any = Tokenizer(models.BPE())
@@ -286,7 +286,7 @@ def load_tokenizers(job: TokenizerJob) -> Ways:
 
 
 def pad_token(job: TokenizerJob) -> dict[str, Any]:
-    """Find the padding token in the file, as the libraries' options name it."""
+    """Return the padding token of the tokenizer.json as options ``pad_id`` and ``pad_token``."""
     added = json.loads(Path(job.file).read_text(encoding="utf-8"))["added_tokens"]
     return next(
         {"pad_id": token["id"], "pad_token": token["content"]}

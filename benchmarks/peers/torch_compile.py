@@ -1,4 +1,4 @@
-"""transformers under torch.compile: inductor, torchao's dynamic int8 upon it, AMD's zentorch."""
+"""transformers under torch.compile, by inductor (also with torchao's dynamic int8) or zentorch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BATCH_SIZES = (8, 32)
 
 
 def load(job: EmbeddingJob, *, backend: str = "inductor") -> Callable[[int], Any]:
-    """Compile the model; the result embeds all texts in batches of a given size."""
+    """Load and compile the model; return a function from a batch size to the texts' vectors."""
     import torch
 
     if backend != "inductor":

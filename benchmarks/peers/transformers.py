@@ -19,7 +19,7 @@ BATCH_SIZES = (1, 4, 8, 16, 32)
 
 
 def load(job: EmbeddingJob, dtype: str | None = None) -> Callable[[int], Any]:
-    """Load the model; the result embeds all texts in batches of a given size."""
+    """Load the model; return a function from a batch size to the texts' vectors."""
     import torch
     from transformers import AutoModel, AutoTokenizer
 
@@ -56,7 +56,7 @@ def _mean_vectors(model: Any, tokenizer: Any, ids: Sequence[Sequence[int]]) -> A
 
 
 def float64_vectors(job: EmbeddingJob) -> npt.NDArray[np.float64]:
-    """Compute the reference vectors of the gates in float64, one text at a time."""
+    """Compute the float64 vectors that gates compare with, one text at a time."""
     vectors: npt.NDArray[np.float64] = load(job, "float64")(1)
     return vectors
 

@@ -1,7 +1,8 @@
 """Compares two commits by the results recorded for each: ratios of medians of runs.
 
 A machine is slower in one run than in another, and the peers, which no commit changes, show by how
-much: every run's times are divided by its pace, that of the peers which took part in all runs.
+much: every run's times are divided by its pace, the relative time of the peers which took part in
+all runs.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ THRESHOLD = 0.05
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """The medians of one of the engine's candidates, a run each, at two commits.
+    """One of the engine's candidates at two commits: the median time of every run at each.
 
     ``num_paced``: the number of peers that the times are corrected by; 0: they are as measured.
     """
@@ -39,12 +40,15 @@ class Comparison:
 
     @property
     def ratio(self) -> float:
-        """Time at the second commit over that at the first."""
+        """The time at the second commit divided by that at the first."""
         return median(self.head_ms) / median(self.base_ms)
 
     @property
     def change(self) -> str:
-        """Slower or faster only beyond the threshold, and where no run tells otherwise."""
+        """Return "slower", "faster", "same" or "too few runs".
+
+        Slower: by more than :data:`THRESHOLD`, and every later run is slower than all earlier ones.
+        """
         if min(len(self.base_ms), len(self.head_ms)) < MIN_RUNS:
             return "too few runs"
         if self.ratio > 1 + THRESHOLD and min(self.head_ms) > max(self.base_ms):
@@ -74,7 +78,7 @@ def compare(results: Sequence[Result], base: str, head: str) -> list[Comparison]
 
 
 def _compare(work: Sequence[Result], base: str, head: str) -> Iterator[Comparison]:
-    """Compare each of the engine's candidates for the same work."""
+    """Yield the comparison of each of the engine's candidates in results of the same work."""
     paces, num_paced = _paces(work)
     for candidate in sorted({result.candidate for result in work if result.role == "ours"}):
         own = [result for result in work if result.candidate == candidate]
@@ -94,7 +98,7 @@ def _compare(work: Sequence[Result], base: str, head: str) -> Iterator[Compariso
 
 
 def _paces(work: Sequence[Result]) -> tuple[dict[str, float], int]:
-    """Return each run's relative time of its peers, 1 on average, and the number of peers."""
+    """Return each run's pace, the relative time of its peers (mean 1), and the number of peers."""
     runs = list(dict.fromkeys(result.run for result in work))
     medians: dict[tuple[str, ...], dict[str, float]] = {}
     for result in work:
@@ -110,6 +114,6 @@ def _paces(work: Sequence[Result]) -> tuple[dict[str, float], int]:
 
 
 def _is_of(result: Result, commit: str) -> bool:
-    """Return whether a result belongs to a commit, or to a changed tree by its source hash."""
+    """Return whether a result is of a clean tree of ``commit``, or of sources with this hash."""
     clean = result.dirty is False and result.commit.startswith(commit)
     return clean or result.source.startswith(commit)

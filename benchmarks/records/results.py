@@ -28,12 +28,12 @@ TAIL_SAMPLES = 100
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """One line: everything needed to interpret the figures years later.
+    """The result of one candidate in one run: all that is needed to interpret its figures later.
 
     ``run`` is common to the candidates measured side by side. Times are per call; ``samples_ms``
     are the rounds in their order; ``p99_ms`` exists where rounds are many. ``ratio_to_best_peer``
-    is its median time divided by this one's: 2.0 is twice as fast. ``peak_of`` says what
-    ``peak_mib`` counts (``benchmarks/measuring/memory.py``).
+    is the best peer's median time divided by this candidate's: 2.0 is twice as fast. ``peak_of``
+    says what ``peak_mib`` counts (``benchmarks/measuring/memory.py``).
     ``other_cores``: the mean number of cores that other processes used; 0 on a quiet machine.
     ``ceilings``: the machine's peak rates, measured before and after the rounds.
     ``fraction_of_limit``: the least time that these rates permit, divided by the median time.
@@ -91,7 +91,7 @@ def make_results(
     threads: int,
     quick: bool = False,
 ) -> list[Result]:
-    """Put a case's measurements beside the facts of the machine and the checkout."""
+    """Make results of a case's measurements, with the facts of the machine and the checkout."""
     commit = find_commit()
     versions = find_versions(name for c in case.candidates for name in c.libraries)
     for candidate in case.candidates:
@@ -161,12 +161,12 @@ def _figures(measurement: Measurement, case: Case, rival: Measurement | None) ->
 
 
 def _rounded(value: float) -> float:
-    """Keep five digits: more is noise."""
+    """Round to five digits: more is noise."""
     return float(f"{value:.5g}")
 
 
 def append(results: Sequence[Result], folder: Path = FOLDER) -> Path:
-    """Add lines to the device's file and return it; nothing written before is touched."""
+    """Add lines to the device's file and return its path; earlier lines stay as they are."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{results[0].device}.jsonl"
     lines = [json.dumps(dataclasses.asdict(r), sort_keys=False, allow_nan=False) for r in results]
@@ -202,13 +202,13 @@ def all_runs(results: Sequence[Result]) -> list[list[Result]]:
 
 
 def latest_runs(results: Sequence[Result]) -> list[list[Result]]:
-    """Return the newest run by device, restriction of instruction sets, and case."""
+    """Return the newest run of each work: device, instruction sets, case and threads."""
     newest = {work_of(run): run for run in all_runs(results)}
     return [newest[key] for key in sorted(newest)]
 
 
 def work_of(run: Sequence[Result]) -> tuple[str, str, str, int]:
-    """Return device, restriction of instruction sets, case and threads of a run."""
+    """Return what a run measured: device, restriction of instruction sets, case and threads."""
     return run[0].device, run[0].isa or "", run[0].case, run[0].threads
 
 
@@ -224,7 +224,10 @@ def fuller_run(run: Sequence[Result], runs: Sequence[Sequence[Result]]) -> Seque
 
 
 def drop_superseded(folder: Path = FOLDER) -> None:
-    """Keep the newest run of each work, and an earlier one with peers that it skipped."""
+    """Delete all results, except those of each work's newest run and of an earlier, fuller one.
+
+    An earlier run is kept where it measured peers that the newest one skipped.
+    """
     results = list(read(folder))
     runs = all_runs(results)
     kept = latest_runs(results)

@@ -24,8 +24,9 @@ TOGETHER = (
 
 @dataclass(frozen=True, kw_only=True)
 class Facing:
-    """One of the engine's candidates against the best peer, both measured.
+    """One of the engine's candidates compared with the best peer, both measured.
 
+    ``ratio``: the peer's time divided by the engine's.
     ``num_others``: the number of peers that took part, failed ones included.
     """
 
@@ -36,42 +37,45 @@ class Facing:
 
     @property
     def lost(self) -> bool:
-        """True if the peer is faster."""
+        """Whether the peer is faster."""
         return self.ratio < 1
 
     @property
     def beside(self) -> str:
-        """The peer's name, as best of several or as the only one."""
+        """The peer's name in words: the best of several, or the only one."""
         if self.num_others > 1:
             return f"best of {self.num_others}: {self.peer.candidate}"
         return f"beside: {self.peer.candidate}"
 
 
 def is_operation(run: Run) -> bool:
-    """Return whether a case is about one operation, or an encoder's forward pass alone."""
+    """Return whether a run is about one operation, an encoder's forward pass or the like.
+
+    Then one candidate of the engine is compared with peers, else all are.
+    """
     return not run[0].case.startswith(TOGETHER)
 
 
 def measured(run: Run, role: str | None = None) -> list[Result]:
-    """Return the candidates with a time, fastest first."""
+    """Return the results that have a time, fastest first; ``role``: "ours" or "peer" alone."""
     found = [r for r in run if r.p50_ms is not None and role in (None, r.role)]
     return sorted(found, key=lambda r: r.p50_ms or 0.0)
 
 
 def default(run: Run) -> Result | None:
-    """Return the candidate that calls take unless they ask for another; it may have failed.
+    """Return the result of the candidate that calls use by default; it may have failed.
 
-    The one named after the engine, else the engine's first that the machine can run.
+    That is the one named after the engine, else the engine's first that the machine can run.
     """
     ours = [r for r in run if r.role == "ours" and r.status != "skipped"]
     return next((r for r in ours if r.candidate == OURS), next(iter(ours), None))
 
 
 def facing(run: Run) -> list[Facing]:
-    """Compare each of the engine's candidates with the best peer; of an operation, the default.
+    """Compare each of the engine's candidates with the best peer; of an operation, the default one.
 
-    Other candidates of an operation may be PyTorch's own. Peer and ratio are recorded in the
-    result: the ratio allows for calls of different size.
+    An operation's other candidates may be PyTorch's own. Peer and ratio are recorded in the result:
+    the ratio allows for calls of different size.
     """
     ours = [r for r in run if r.role == "ours" and not r.candidate.endswith(ALONE)]
     if is_operation(run):
@@ -85,7 +89,7 @@ def facing(run: Run) -> list[Facing]:
 
 
 def broken(run: Run) -> list[Result]:
-    """Return the engine's candidates that failed, or whose results were wrong."""
+    """Return the results of the engine's candidates that failed or were wrong."""
     return [r for r in run if r.role == "ours" and r.status in ("failed", "gate failed")]
 
 

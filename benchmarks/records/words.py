@@ -55,7 +55,7 @@ WORDS = {
 
 
 def case_words(case: str) -> str:
-    """Describe an end-to-end case in words; return the name of another one."""
+    """Describe an end-to-end case in words; of another case, return the name."""
     group, _, name = case.partition("/")
     start = next((word for word in WORDS if name.startswith(f"{word}-")), None)
     if start is None or group not in ("embedding", "latency", "cold_start", "tokenizer"):
@@ -73,7 +73,7 @@ def case_words(case: str) -> str:
 
 
 def device_words(result: Result) -> str:
-    """Describe the machine and the number of cores or threads used."""
+    """Describe the machine and, for a CPU, the number of threads and the instruction sets."""
     if result.device.startswith("nvidia"):
         return machine_name(result)
     return f"{machine_name(result)}, {count(result.threads, 'thread')}{restricted(result)}"
@@ -90,22 +90,22 @@ def day(result: Result) -> str:
 
 
 def restricted(result: Result) -> str:
-    """Name the instruction set to which the engine was restricted, if any."""
+    """Return words for the instruction set that the engine was restricted to, or ""."""
     return "" if result.isa is None else f"; the engine restricted to {result.isa}"
 
 
 def count(value: int, what: str) -> str:
-    """Count things: ``1 case``, ``2 cases``."""
+    """Format a number of things: ``1 case``, ``2 cases``."""
     return f"{value} {what}{'' if value == 1 else 's'}"
 
 
 def listed(words: Sequence[str]) -> str:
-    """List words: ``a, b and c``."""
+    """Join words: ``a, b and c``."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 def amount(what: str, value: float) -> str:
-    """Format an amount per second: bytes in MB of 10^6, operations in units of 10^9."""
+    """Format an amount: bytes in MB of 10^6, operations in units of 10^9."""
     if what in _UNITS:
         unit, name = _UNITS[what]
         return f"{number(value / unit)} {name}"
@@ -113,13 +113,13 @@ def amount(what: str, value: float) -> str:
 
 
 def number(value: float | None) -> str:
-    """Write a figure with three digits, or all of its whole part."""
+    """Format a figure with three digits, or with all of its integer part."""
     if value is None:
         return ""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def times(ratio: float) -> str:
-    """Write how many times as fast something is: ``0.77x``, ``11.0x``, ``177x``."""
+    """Format how many times as fast something is: ``0.77x``, ``11.0x``, ``177x``."""
     digits = 2 if ratio < 10 else 1 if ratio < 100 else 0
     return f"{ratio:.{digits}f}x"

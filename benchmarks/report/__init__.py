@@ -1,1 +1,1 @@
-"""The report: all results on one page, for people who must choose a tool."""
+"""The report: the newest results on one page, for people who must choose a tool."""

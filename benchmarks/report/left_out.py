@@ -21,10 +21,11 @@ def left_out_lines(
     *,
     otherwise: str,
 ) -> list[str]:
-    """Return a line for each reason, as items of a Markdown list.
+    """Return a Markdown list of what was not measured, an item for each reason.
 
-    ``known``: all cases by name. ``chosen``: the names of those of the run. ``otherwise``: why one
-    of them that could have run has no results.
+    ``known``: all cases by name.
+    ``chosen``: the names of the run's cases.
+    ``otherwise``: the reason for a chosen case that could have run but has no results.
     """
     others = [spec for name, spec in known.items() if name not in chosen]
     on_gpu = [spec for spec in others if "cpu" not in spec.devices]
@@ -51,7 +52,7 @@ def left_out_lines(
 
 
 def _skipped(results: Sequence[Result]) -> dict[str, list[str]]:
-    """Group the candidates that were not measured by their reasons."""
+    """Return the candidates that were not measured, by reason."""
     found: defaultdict[str, dict[str, None]] = defaultdict(dict)
     for result in results:
         if result.status != "measured":

@@ -1,6 +1,6 @@
 """Writes the newest results of each case as one page of Markdown.
 
-Ratios come first, losses in bold, then targets, who has no figure, and every case.
+Ratios come first, losses in bold, then targets, then who has no figures, then every case.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ METHOD = (
 
 
 def make_page(results: Sequence[Result]) -> str:
-    """Write the page. Results of a quick run are held to no target."""
+    """Return the page's Markdown. Results of a quick run are compared with no target."""
     title = "# Benchmark results"
     runs = records.latest_runs(results)
     if not runs:
@@ -72,7 +72,7 @@ def make_page(results: Sequence[Result]) -> str:
 
 
 def contests(runs: Sequence[Run]) -> list[Run]:
-    """Return the runs whose ratios are compared: unrestricted, and beside others for one work."""
+    """Return runs whose ratios are compared: of unrestricted instruction sets, not of imports."""
     return [run for run in runs if run[0].isa is None and not run[0].case.startswith("import/")]
 
 
@@ -83,13 +83,13 @@ def losses_of(runs: Sequence[Run]) -> list[Facing]:
 
 
 def label(pair: Facing) -> str:
-    """Name a comparison: the case and, where there are several, the engine's candidate."""
+    """Name a comparison: its case and, if not the default, the engine's candidate."""
     suffix = pair.ours.candidate.removeprefix(OURS).strip(", ")
     return ", ".join(filter(None, (case_words(pair.ours.case), suffix)))
 
 
 def summary_reading(runs: Sequence[Run]) -> str:
-    """Count the cases in which the engine is faster; name losses and missing results."""
+    """Say in how many cases the engine is faster; name losses and failures of the engine."""
     runs = contests(runs)
     pairs = [pair for run in runs for pair in facing(run)]
     several = [pair for pair in pairs if pair.num_others > 1]
@@ -113,7 +113,7 @@ def summary_reading(runs: Sequence[Run]) -> str:
 
 
 def _ratio_lines(runs: Sequence[Run]) -> Iterator[str]:
-    """Compare each case with the best peer, in a table for each machine and restriction."""
+    """Yield tables that compare each case with the best peer, one per machine and restriction."""
     header = ["case", "ours, ms", "compared with", "its ms", "times", "of the limit", "day"]
     for of_device in by_device(runs).values():
         for isa, threads in dict.fromkeys((run[0].isa, run[0].threads) for run in of_device):
@@ -138,7 +138,7 @@ def _ratio_row(pair: Facing) -> list[str]:
 
 
 def _missing_lines(runs: Sequence[Run]) -> list[str]:
-    """Name who has no figure, and why; and which figures were taken on a busy machine."""
+    """Say who has no figures, and why, and which figures were taken on a busy machine."""
     cases: dict[tuple[str, str, str], dict[str, None]] = {}
     for result in (r for run in runs for r in run if r.status != "measured"):
         key = (result.candidate, result.status, result.reason or "")

@@ -1,4 +1,4 @@
-"""README's short table: the headline case of each kind of user, losses included."""
+"""README's short table of results: one headline case for each kind of user, losses included."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ HEADER = ["case", "engine", "compared with", "times as fast", "measured on"]
 
 
 def readme_table(runs: Sequence[Run]) -> str:
-    """Write the table between its markers, and below it every other case that is lost."""
+    """Return the table between its markers, and below it all other comparisons that are lost."""
     shown = {case: _headline(case, threads, runs) for case, threads in HEADLINES.items()}
     rows = [_row(case, pair) for case, pair in shown.items()]
     compared = contests(runs)
@@ -54,7 +54,7 @@ def readme_table(runs: Sequence[Run]) -> str:
 
 
 def write_readme(text: str, runs: Sequence[Run]) -> str:
-    """Replace README's table by the new one.
+    """Return README's text with its table replaced by the new one.
 
     Raises ``ValueError`` where the markers are missing.
     """
@@ -65,7 +65,7 @@ def write_readme(text: str, runs: Sequence[Run]) -> str:
 
 
 def _headline(case: str, threads: int | None, runs: Sequence[Run]) -> Facing | None:
-    """Return the newest comparison of a case."""
+    """Return the newest comparison of a case; ``threads`` None: with any number of threads."""
     candidates = [
         run
         for run in runs
@@ -90,7 +90,7 @@ def _row(case: str, pair: Facing | None) -> list[str]:
 
 
 def _speed(pair: Facing, role: str) -> str:
-    """Format the time of a call, or its rate in MB, documents, texts or tokens per second."""
+    """Format the speed of one side (``role``): MB, documents, texts or tokens per second, or ms."""
     result = pair.ours if role == "ours" else pair.peer
     group = result.case.partition("/")[0]
     for what, unit, scale in (

@@ -28,7 +28,7 @@ _COMPARISON_HEADER = (
 
 
 def footnotes(run: Sequence[Result]) -> list[str]:
-    """Return the notes of a run: gate figures, kind of memory, reasons for missing times."""
+    """Return notes on a run: the gate's figures, kind of peak memory, reasons for missing times."""
     notes = []
     busy = max((result.other_cores or 0.0 for result in run), default=0.0)
     if busy >= BUSY:
@@ -47,18 +47,18 @@ def footnotes(run: Sequence[Result]) -> list[str]:
 
 
 def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Lay out a table."""
+    """Return the lines of a Markdown table."""
     lines = [header, ["---"] * len(header), *rows]
     return [f"| {' | '.join(cell.replace('|', '/') for cell in line)} |" for line in lines]
 
 
 def result_table(run: Sequence[Result]) -> Table:
-    """Return the table of one run for the terminal."""
+    """Return the terminal's table of one run's results."""
     return _rich_table(run[0].case, RESULT_HEADER, result_rows(run))
 
 
 def comparison_table(comparisons: Sequence[Comparison]) -> Table:
-    """Lay out a comparison of two commits."""
+    """Return the terminal's table of a comparison of two commits."""
     return _rich_table("", _COMPARISON_HEADER, [comparison_row(c) for c in comparisons])
 
 
@@ -72,7 +72,7 @@ def _rich_table(title: str, header: Sequence[str], rows: Iterable[Row]) -> Table
 
 
 def result_rows(run: Sequence[Result]) -> list[Row]:
-    """Write the figures of the measured candidates."""
+    """Return the table rows of the measured candidates."""
     return [_result_row(result) for result in run if result.status == "measured"]
 
 
@@ -91,7 +91,7 @@ def _result_row(result: Result) -> Row:
 
 
 def comparison_row(comparison: Comparison) -> Row:
-    """Return the table row of a comparison; the last column is empty without a change.
+    """Return the table row of a comparison; the last column is empty if nothing changed.
 
     Times are corrected by the pace of the peers, as the ratio is.
     """

@@ -1,4 +1,4 @@
-"""Compares targets with results: first missed ones, then met ones, then unknown ones."""
+"""Compares targets with results, and lists missed, met and unmeasured ones, in this order."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HEADER = ["", "target", "wanted", "reached", "beside", "of the limit", "on", "da
 
 @dataclass(frozen=True, kw_only=True)
 class Held:
-    """A target compared with the newest run of one device."""
+    """A target compared with one device's newest run that can answer it."""
 
     target: Target
     state: State
@@ -37,7 +37,7 @@ class Held:
 def hold(target: Target, runs: Sequence[Run]) -> list[Held]:
     """Compare a target with the newest run of each device. ``runs``: all that are recorded.
 
-    If there is no run, returns a single entry that says so.
+    If no run can answer it, returns one comparison that says so.
     """
     if target.unmeasured:
         why = f"not measured by the suite: {target.unmeasured}"
@@ -80,7 +80,7 @@ def _hold_run(target: Target, run: Run, runs: Sequence[Run]) -> Held:
 
 
 def target_lines(runs: Sequence[Run]) -> list[str]:
-    """Return a table of the missed, the met and the unknown. ``runs``: all that are recorded."""
+    """Return a Markdown table of all targets; ``runs``: all that are recorded."""
     by_target = [hold(target, runs) for target in all_targets()]
     worst = [next(s for s in STATES if any(h.state == s for h in held)) for held in by_target]
     lines = [

@@ -1,1 +1,1 @@
-"""Targets, and the recorded quantities that they are compared with."""
+"""The targets for speed and memory, and the recorded quantities that they are compared with."""

@@ -1,6 +1,6 @@
 """Reads the targets from ``targets.tsv``, a row each, and computes the figures that answer them.
 
-``answered_by`` names one of :data:`QUANTITIES`, perhaps with whom it compares:
+``answered_by`` names one of :data:`QUANTITIES`, in parentheses its argument, such as a peer:
 ``times_peer(torch eager)``. Reasons are qualitative; figures are in LOG.md.
 """
 
@@ -25,7 +25,7 @@ TABLE = Path(__file__).with_name("targets.tsv")
 
 @dataclass(frozen=True, kw_only=True)
 class Reached:
-    """A recorded value, in ``words`` with its unit; ``peer``: compared with whom.
+    """A recorded value, in ``words`` with its unit; ``peer``: who it is compared with.
 
     ``limit``: the share of the roofline that the engine reached and, for a ratio, the largest ratio
     that the roofline permits.
@@ -39,9 +39,10 @@ class Reached:
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """A wanted value in words, and as exactly one of ``at_least`` and ``at_most``.
+    """A wanted value: ``wanted`` in words, and as either ``at_least`` or ``at_most``.
 
-    - ``case``, ``threads``, ``isa``: the runs that answer the target, by ``answered_by``.
+    - ``answered_by``: the quantity that is compared, computed from a run.
+    - ``case``, ``threads``, ``isa``: the runs that it is computed from.
     - ``gpu``: the prefix of the runs' device names; empty: CPUs.
     - ``unmeasured``: why nothing answers the target.
     - ``reason``: why the target is missed, where that is known.
@@ -62,7 +63,7 @@ class Target:
 
     @property
     def quantity(self) -> str:
-        """The name of the quantity that answers the target."""
+        """The name of the quantity that is compared, without its argument."""
         return self.answered_by.partition("(")[0]
 
     def find_runs(self, runs: Sequence[Run]) -> list[Run]:
@@ -80,7 +81,7 @@ class Target:
         return list(newest.values())
 
     def answer(self, run: Run) -> Reached | None:
-        """Compute the value that was reached; None where the engine or the peer has no figure."""
+        """Compute the value that a run reached; None where the engine or the peer has no figure."""
         compared = self.answered_by.partition("(")[2].removesuffix(")")
         return QUANTITIES[self.quantity](run, compared)
 
@@ -92,7 +93,7 @@ class Target:
 
 
 def all_targets() -> list[Target]:
-    """Read every target, in the order of the table."""
+    """Read every target, in the order of ``targets.tsv``."""
     convert: dict[str, Callable[[str], Any]] = {
         "at_least": lambda text: float(text) if text else None,
         "at_most": lambda text: float(text) if text else None,
@@ -105,13 +106,13 @@ def all_targets() -> list[Target]:
 
 
 def _ours(run: Run) -> Result | None:
-    """Return the engine's line or, for an operation, that of what calls take."""
+    """Return the result of the engine's default candidate; None: it has no time."""
     ours = default(run)
     return None if ours is None or ours.p50_ms is None else ours
 
 
 def _peer(run: Run, name: str) -> Result | None:
-    """Return a candidate by name, or the fastest peer."""
+    """Return the result of the candidate ``name``, or of the fastest peer; None: it has no time."""
     found = [r for r in measured(run) if r.candidate == name] if name else measured(run, "peer")
     return next(iter(found), None)
 
@@ -121,7 +122,7 @@ def _share(ours: Result) -> str:
 
 
 def times_peer(run: Run, name: str) -> Reached | None:
-    """Return the speed in multiples of the fastest peer's, or of another candidate's."""
+    """Return the engine's speed divided by that of the fastest peer, or of candidate ``name``."""
     ours = _ours(run)
     peer = _peer(run, name or (ours.best_peer if ours else None) or "")
     if ours is None or peer is None or not ours.p50_ms or not peer.p50_ms:
@@ -135,7 +136,7 @@ def times_peer(run: Run, name: str) -> Reached | None:
 
 
 def time_over(run: Run, name: str) -> Reached | None:
-    """Return the time in multiples of the fastest peer's, or of one peer's."""
+    """Return the engine's time divided by that of the fastest peer, or of candidate ``name``."""
     ours, peer = _ours(run), _peer(run, name)
     if ours is None or peer is None or not ours.p50_ms or not peer.p50_ms:
         return None
@@ -145,7 +146,7 @@ def time_over(run: Run, name: str) -> Reached | None:
 
 
 def memory_over(run: Run, name: str) -> Reached | None:
-    """Return the peak memory in multiples of that of the peer with the least, or of one peer."""
+    """Return the engine's peak memory divided by the least of all peers, or by that of ``name``."""
     ours = _ours(run)
     peers = [r for r in measured(run, "peer") if r.peak_mib and name in ("", r.candidate)]
     if ours is None or not ours.peak_mib or not peers:
@@ -157,7 +158,7 @@ def memory_over(run: Run, name: str) -> Reached | None:
 
 
 def share_of_limit(run: Run, _: str) -> Reached | None:
-    """Return the share of the roofline that the engine reaches."""
+    """Return the share, 0 to 1, of the roofline's speed that the engine reaches."""
     ours = _ours(run)
     if ours is None or ours.fraction_of_limit is None:
         return None
@@ -168,7 +169,7 @@ def share_of_limit(run: Run, _: str) -> Reached | None:
 
 
 def microseconds_a_text(run: Run, _: str) -> Reached | None:
-    """Return the median time per text."""
+    """Return the engine's median time per text, in microseconds."""
     ours = _ours(run)
     if ours is None or ours.p50_ms is None:
         return None
@@ -177,7 +178,7 @@ def microseconds_a_text(run: Run, _: str) -> Reached | None:
 
 
 def rate(run: Run, what: str) -> Reached | None:
-    """Return the throughput of one amount, per second."""
+    """Return the engine's throughput per second of the amount ``what``, such as "tokens"."""
     ours = _ours(run)
     if ours is None or what not in ours.throughput_per_s:
         return None
@@ -186,7 +187,7 @@ def rate(run: Run, what: str) -> Reached | None:
 
 
 def gate_figure(run: Run, name: str) -> Reached | None:
-    """Return a figure of the engine's gate, whether it passed or not."""
+    """Return the figure ``name`` of the engine's correctness gate, whether it passed or not."""
     ours = next((r for r in run if r.role == "ours" and name in r.gate), None)
     return None if ours is None else Reached(value=ours.gate[name], words=f"{ours.gate[name]:.7g}")
 

@@ -1,1 +1,1 @@
-"""Texts that cases read."""
+"""Texts, labelled rows and vocabularies that cases use."""

@@ -1,4 +1,4 @@
-"""Builds the texts of the embedding cases, the same on every machine, to wanted token lengths."""
+"""Builds the texts of the embedding cases to wanted token lengths, the same on every machine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CountTokens = Callable[[Sequence[str]], Sequence[int]]
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """The number of texts of each kind, and the tokens of a long one."""
+    """The number of texts of each length distribution, and the number of tokens of a long text."""
 
     num_short: int
     num_skewed: int
@@ -34,7 +34,7 @@ SMOKE = Sizes(num_short=6, num_skewed=5, num_long=2, long_tokens=40)
 
 
 def read_documents(source: str) -> list[str]:
-    """Read the texts the cases are cut from: ``bundled`` or ``prose``."""
+    """Read the documents that texts are cut from; ``source``: "bundled" or "prose"."""
     if source == "bundled":
         lines = BUNDLED.read_text(encoding="utf-8").splitlines()
         return [str(json.loads(line)["text"]) for line in lines]
@@ -42,7 +42,7 @@ def read_documents(source: str) -> list[str]:
 
 
 def short_sentences(documents: Sequence[str], count: int, *, seed: int) -> list[str]:
-    """Choose sentences of 4 to 40 words; none is repeated before all were chosen."""
+    """Draw ``count`` sentences of 4 to 40 words; none is repeated before all were drawn."""
     sentences = [
         sentence
         for document in documents
@@ -62,9 +62,9 @@ def skewed_lengths(count: int, *, seed: int) -> list[int]:
 def passages(
     documents: Sequence[str], lengths: Sequence[int], count_tokens: CountTokens, *, seed: int
 ) -> list[str]:
-    """Cut running text into passages of at most the given numbers of tokens, specials included.
+    """Cut texts of the given numbers of tokens at most, special tokens included.
 
-    A passage ends before the word that would make it too long. The text starts anew when used up.
+    A text ends before the word that would make it too long. Used-up documents start anew.
     """
     words = _endless_words(documents, count_tokens, seed=seed)
     texts = []
@@ -95,6 +95,6 @@ def _endless_words(
 
 
 def fingerprint(texts: Sequence[str]) -> str:
-    """Identify a list of texts."""
+    """Return a hash of a list of texts."""
     joined = json.dumps(list(texts), ensure_ascii=True).encode()
     return hashlib.sha256(joined).hexdigest()[:16]

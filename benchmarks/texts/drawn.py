@@ -1,4 +1,4 @@
-"""Draws long texts and rows with labels from the repository's texts.
+"""Draws long texts, and rows with labels, from the words of the repository's texts.
 
 The same version of NumPy draws the same texts on every machine.
 """
@@ -40,9 +40,9 @@ CHANGED = 0.2
 def continued(name: str, num_characters: int) -> str:
     """Continue a text of the repository to a length; no document of the result occurs twice.
 
-    What follows are copies of the text with its lines in another order, and new words in the places
-    of some that it has once: the first half of one such word and the second half of another.
-    :data:`NEW_WORDS` is their share.
+    After the text come copies of it with the lines in another order, in which some words that the
+    text has once are replaced by new ones: the first half of one such word and the second half of
+    another. :data:`NEW_WORDS` is the share of replaced words.
     """
     share = NEW_WORDS[name]
     text = read_text(name)
@@ -96,10 +96,10 @@ ROWS: dict[str, tuple[str, Callable[[Sequence[str], Sequence[str], Sequence[int]
 
 
 def write_rows(name: str, folder: Path) -> Path:
-    """Write 1,024 rows in the format of a published set, and of its lengths, and return the file.
+    """Write 1,024 rows with the format and the text lengths of a published set; return the file.
 
-    Texts are running words of the English text, those of a pair alike but for every fifth word.
-    Labels and scores are drawn: what a step takes does not depend on them.
+    Texts are running words of the English text; a pair's second has about every fifth word changed.
+    Labels and scores are drawn: the time of a training step does not depend on them.
     """
     lengths_of, columns = ROWS[name]
     words = read_text("english.txt").split()

@@ -15,12 +15,12 @@ DATA = Path(__file__).parent / "data"
 
 
 def read_bytes(name: str) -> bytes:
-    """Read a file; names without ``.xz`` are those before compression."""
+    """Read a file of the folder, decompressed; ``name`` lacks the ending ``.xz``."""
     packed = DATA / f"{name}.xz"
     return lzma.decompress(packed.read_bytes()) if packed.is_file() else (DATA / name).read_bytes()
 
 
 @cache
 def read_text(name: str) -> str:
-    """Read a file as text."""
+    """Read a file of the folder as text; ``name`` lacks the ending ``.xz``."""
     return read_bytes(name).decode()

@@ -20,7 +20,7 @@ SMOKE = 4_000
 
 
 def read_texts(texts: Texts, *, smoke: bool) -> list[str]:
-    """Read the texts of a kind."""
+    """Read or draw the texts of one kind."""
     if texts == "code":
         return [_code()[: SMOKE if smoke else LONG]]
     if texts in ("batch", "sentence"):
@@ -38,14 +38,14 @@ def read_texts(texts: Texts, *, smoke: bool) -> list[str]:
 
 
 def lines_of(texts: list[str], *, smoke: bool) -> list[str]:
-    """Split long texts into lines, to find the line that differs, and add edge cases."""
+    """Return the lines of long texts, to find the line that differs, and edge cases after them."""
     lines = [line for text in texts if "\n" in text for line in text.split("\n")]
     edge = read_text("edge.txt").split("\n")
     return [*lines, *(edge[:8] if smoke else edge)]
 
 
 def fingerprint(texts: list[str], *files: str) -> str:
-    """Identify the texts and the files that they are tokenized with."""
+    """Return a hash of the texts and of the files that they are tokenized with."""
     digest = hashlib.sha256()
     for file in files:
         digest.update(Path(file).read_bytes())
@@ -55,7 +55,7 @@ def fingerprint(texts: list[str], *files: str) -> str:
 
 
 def _code() -> str:
-    """Join the modules of Python's standard library."""
+    """Return the source of Python's standard library as one text."""
     parts: list[str] = []
     total = 0
     for path in sorted(Path(sysconfig.get_path("stdlib")).glob("*.py")):

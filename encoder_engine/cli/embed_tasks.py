@@ -26,14 +26,14 @@ _OWN = {"kind": "tokens", "max_active_dims": "sparse", "pair_column": "scores"}
 
 @dataclass(frozen=True, kw_only=True)
 class EmbedTask:
-    """A job with checked inputs and output, and the function that loads its model by name."""
+    """What ``embed`` runs: a job over files, and a function that loads the model of a name."""
 
     job: DatasetJob
     load: Callable[[str], Kind]
 
 
 def open_task(inputs: tuple[str, ...], output: str, options: dict[str, Any]) -> EmbedTask:
-    """Check the options of a task, its inputs and its output, before a model is loaded.
+    """Check a task's options, its inputs and its output, before a model is loaded.
 
     Raises ``click.UsageError`` for an option that the task does not support.
     """
@@ -67,7 +67,7 @@ def _check_options(task: str, options: dict[str, Any]) -> None:
 
 
 def _call(task: str, options: dict[str, Any]) -> dict[str, Any]:
-    """Return the keywords for :meth:`Kind.resolve` of the task's kind of results."""
+    """Return those options that are keyword arguments of the task's :meth:`Kind.resolve`."""
     names = ["batch_tokens", "on_truncation"]
     if task != "tokens":
         names += ["prompt", "prompt_name"]

@@ -18,7 +18,7 @@ FORMATS = ("txt", "jsonl", "csv", "tsv", "parquet", "arrow")
 
 
 class CommandLine:
-    """The command that this process runs, for error messages.
+    """The command line that this process runs, for error messages.
 
     debug: whether ``--debug`` was given, before or after the subcommand.
     verb: the subcommand whose options were parsed last.
@@ -52,7 +52,7 @@ def value(
 def number(
     name: str, meaning: str, default: int | None = None, *, least: int = 1
 ) -> Callable[[Command], Command]:
-    """Return a decorator that adds an option with a whole number of at least ``least``."""
+    """Return a decorator that adds an option with a whole number, at least ``least``."""
     return value(name, meaning, default, kind=click.IntRange(min=least))
 
 
@@ -69,7 +69,7 @@ def output(meaning: str, **options: Any) -> Callable[[Command], Command]:
 
 
 def together(*options: Callable[[Any], Any]) -> Callable[[Command], Command]:
-    """Join options into one decorator; the help lists them in the given order."""
+    """Return one decorator that adds several options; the help lists them in this order."""
 
     def add(command: Command) -> Command:
         """Add the options to a command."""

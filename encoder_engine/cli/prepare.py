@@ -133,7 +133,7 @@ def _texts(corpora: dict[str, Inputs], options: dict[str, Any]) -> Iterator[Text
 
 
 def _plain_texts(rows: Inputs, options: dict[str, Any]) -> Iterator[str]:
-    """Yield the documents of input rows that are not books."""
+    """Yield the documents of input rows: a text each, or with ``--books`` those of books."""
     if options["books"] is not None:
         from encoder_engine.data.books import read_books
 
@@ -144,7 +144,7 @@ def _plain_texts(rows: Inputs, options: dict[str, Any]) -> Iterator[str]:
 
 
 def _check_books(corpora: dict[str, Inputs], options: dict[str, Any]) -> None:
-    """Refuse books that are not plain text."""
+    """Raise an error for ``--books`` with inputs that are not plain text."""
     if options["books"] is None:
         return
     if options["salient_column"] is not None:
@@ -160,7 +160,7 @@ def _check_books(corpora: dict[str, Inputs], options: dict[str, Any]) -> None:
 
 
 def _check_pipes(corpora: dict[str, Inputs], options: dict[str, Any]) -> None:
-    """Refuse to train a vocabulary on pipes: the texts are read twice."""
+    """Raise an error for training a vocabulary on pipes, for the texts are read twice."""
     from encoder_engine.inputs.opening import shown_name
 
     if options["vocab_size"] is None:
@@ -181,7 +181,7 @@ def _records(rows: Inputs, keywords: dict[str, str]) -> Iterator[Record]:
 
 
 def _spans(record: Record, column: str, length: int) -> tuple[tuple[int, int], ...]:
-    """Return the character ranges in a column; refuse ranges that do not lie within the text."""
+    """Return the character ranges in a column; raises :class:`RowError` for one out of range."""
     from encoder_engine.inputs.records import read_span
 
     spans = record.get(column)
@@ -192,7 +192,7 @@ def _spans(record: Record, column: str, length: int) -> tuple[tuple[int, int], .
 
 
 def _source(corpora: dict[str, Inputs], options: dict[str, Any]) -> str:
-    """Return a JSON description of inputs and options, with sizes and times of files."""
+    """Return, as JSON, the inputs (with sizes and times of files) and options, for resuming."""
     files = {
         label: [[name, kind, *file_version(Path(name))] for name, kind in opened.sources]
         for label, opened in corpora.items()
@@ -210,7 +210,7 @@ def _source(corpora: dict[str, Inputs], options: dict[str, Any]) -> str:
 def _tokenizer(
     corpora: dict[str, Inputs], options: dict[str, Any]
 ) -> Tokenizer | Callable[[], Tokenizer]:
-    """Load the tokenizer, or return a function that trains it."""
+    """Return the tokenizer, loaded, or a function that trains it."""
     from encoder_engine.cli.tokenize import load_tokenizer
     from encoder_engine.text import Tokenizer
 
@@ -230,7 +230,7 @@ def _tokenizer(
 
 
 def _grown(tokenizer: Tokenizer, options: dict[str, Any]) -> Tokenizer:
-    """Append the words of --add-tokens to a tokenizer's vocabulary."""
+    """Return a tokenizer with the words of --add-tokens appended to its vocabulary."""
     from encoder_engine.errors import ReadError
     from encoder_engine.files import read_text
     from encoder_engine.text.training.extend_vocabulary import with_tokens
@@ -283,7 +283,10 @@ def _summary(done: Prepared, corpus: Corpus) -> dict[str, Any]:
 
 
 def _padding_saved(corpus: Corpus, length: int = 128) -> float:
-    """Return the share of padding that batches without packing would have, one document per row."""
+    """Return the share of padding that batches of one document per row would have, 0 to 1.
+
+    length: the tokens of a row; longer documents take several rows.
+    """
     import numpy as np
 
     sizes = np.concatenate([np.diff(shard.document_starts) for shard in corpus.shards])

@@ -87,7 +87,7 @@ def _line(hit: Hit) -> str:
 def _rank(
     stored: StoredVectors, queries: tuple[str, ...], num_hits: int, options: dict[str, Any]
 ) -> list[list[Hit]]:
-    """Embed queries with the model of a store, and return the nearest rows of the store."""
+    """Embed queries with the model of a store, and return the hits of each in the store."""
     if stored.kind != "sparse":
         return search_stored(stored, embed_queries(stored, queries, options), num_hits, options)
     from encoder_engine.vectors.search import search_vectors
@@ -102,7 +102,7 @@ def _rank(
 def search_stored(
     stored: StoredVectors, vectors: npt.NDArray[np.float32], num_hits: int, options: dict[str, Any]
 ) -> list[list[Hit]]:
-    """Search the vectors exactly, or by the file that ``--quantized`` or ``--index`` names."""
+    """Search a store for vectors: exactly, or by the file of ``--quantized`` or ``--index``."""
     if options["quantized"] is not None:
         from encoder_engine.vectors.quantized import load_copy, search_copy
 
@@ -139,7 +139,7 @@ def embed_queries(
 
 
 def warn_of_lengths(stored: StoredVectors, similarity: str | None) -> None:
-    """Warn if scores depend on vector lengths and the model was not trained for dot products."""
+    """Warn if scores depend on vectors' lengths and the model was not trained for dot products."""
     import numpy as np
 
     length = float(np.linalg.norm(stored.first))
@@ -155,7 +155,7 @@ def warn_of_lengths(stored: StoredVectors, similarity: str | None) -> None:
 
 
 def load_for(stored: StoredVectors, options: dict[str, Any]) -> Embedder | StaticEmbedder:
-    """Load the model of a store; refuse a model with other fingerprints than the manifest's."""
+    """Load the model of a store; raises an error for one that is not the manifest's."""
     from encoder_engine.embedding import Embedder, StaticEmbedder
     from encoder_engine.embedding.any_model import load_dense
     from encoder_engine.errors import InputError
@@ -196,7 +196,7 @@ def load_for(stored: StoredVectors, options: dict[str, Any]) -> Embedder | Stati
 
 
 def _load_sparse(stored: StoredVectors, options: dict[str, Any]) -> SparseEmbedder:
-    """Load the model of sparse vectors; refuse a model that differs from the manifest's."""
+    """Load the model of a store of sparse vectors; raises an error for one not the manifest's."""
     from encoder_engine.embedding import SparseEmbedder
 
     name = _model_name(stored, options)
@@ -219,7 +219,7 @@ def _load_sparse(stored: StoredVectors, options: dict[str, Any]) -> SparseEmbedd
 
 
 def _model_name(stored: StoredVectors, options: dict[str, Any]) -> str:
-    """Return the name of a store's model; refuse options that would contradict the manifest."""
+    """Return the name of a store's model; raises an error for options that the manifest decides."""
     from encoder_engine.errors import InputError
 
     model: str | None = options["model"]

@@ -152,9 +152,9 @@ def serve(models: tuple[str, ...], **options: Any) -> None:
 
 
 def _prompts(prompts: Mapping[str, str]) -> list[str]:
-    """Return a log line of the prompts that are not empty.
+    """Return a log line that names a model's non-empty prompts, in a list; [] without any.
 
-    Clients that omit them get worse vectors.
+    Clients that omit prompts get worse vectors.
     """
     named = [name for name, text in prompts.items() if text]
     return [f"prompts {', '.join(named)}"] if named else []
@@ -185,7 +185,7 @@ def _configure_log() -> None:
 
 
 def _load_all(models: tuple[str, ...], options: dict[str, Any]) -> dict[str, Any]:
-    """Load every ``[NAME=]PATH``; a name by default is the path's last part."""
+    """Load the models of all ``[NAME=]PATH``, by name; by default the path's last part."""
     paths: dict[str, str] = {}
     for model in models:
         name, equals, path = model.partition("=")
@@ -225,7 +225,7 @@ def _load(path: str, options: dict[str, Any]) -> Any:
 
 
 def _stated_task(path: str) -> str:
-    """Return the serving task for a directory: by its sentence-transformers type, or its head.
+    """Return the task to serve a directory for: by its sentence-transformers type, or its head.
 
     Classifiers of finetune are served as pipelines, published ones as rankers, as TEI does.
     """

@@ -26,7 +26,7 @@ def run_and_print(
     *,
     digits: int,
 ) -> None:
-    """Run each combination of ``--sweep`` with each seed; print a table, or lines of JSON.
+    """Train for each combination of ``--sweep`` and each seed; print the scores of all.
 
     ``read`` and ``run``: see :func:`run_sweep`.
     Raises :class:`ConfigError` under torchrun, and :class:`NonFiniteLossError` if all diverge.

@@ -1,4 +1,4 @@
-"""Measures the accuracy of a precision (dtype or int8) by cosines with float64 vectors."""
+"""Measures a precision (dtype or int8) by the cosines of its vectors with float64 vectors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["COSINE_CLASSES", "Accuracy", "CosineClass", "measure_accuracy", "row
 
 @dataclass(frozen=True, kw_only=True)
 class CosineClass:
-    """The least cosines with float64 vectors that a precision must reach; None: no limit."""
+    """The limits for a precision: the least cosines with float64 vectors; None: no limit."""
 
     min_cosine: float | None = None
     mean_cosine: float | None = None
@@ -36,7 +36,10 @@ COSINE_CLASSES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Accuracy:
-    """The cosines of a precision's vectors with float64 vectors."""
+    """The cosines of the vectors in a precision with the same texts' float64 vectors.
+
+    worst_row: the row of the smallest cosine.
+    """
 
     precision: str
     min_cosine: float
@@ -58,7 +61,7 @@ class Accuracy:
 
     @property
     def failure(self) -> str | None:
-        """A message that names the cosine below its limit, with both values.
+        """A message that names the cosine below its limit, and both numbers.
 
         None: no cosine is below its limit.
         """

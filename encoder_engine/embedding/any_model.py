@@ -1,4 +1,4 @@
-"""Loads a model directory by the class that fits: encoder or static table, kind of ranker."""
+"""Loads a model directory by the class that fits it: encoder or static table, kind of ranker."""
 
 from __future__ import annotations
 

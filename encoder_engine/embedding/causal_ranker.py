@@ -238,7 +238,7 @@ class CausalRanker(Ranker):
         return ["LABEL_0"]
 
     def kinds(self) -> dict[str, Kind]:
-        """Return the kind of results ``scores``; see :meth:`Model.kinds`."""
+        """Return ``scores``, the kind of results of pairs; see :meth:`Model.kinds`."""
         scores = CausalPairs(
             self, activation=self.activation, format=self.format, answers=self._answers
         )
@@ -247,7 +247,10 @@ class CausalRanker(Ranker):
 
 @dataclass(frozen=True, kw_only=True)
 class CausalDirectory:
-    """A reranker's directory, with all files read except the weights; see :class:`CausalRanker`."""
+    """A causal reranker's directory with all its files read, except the weights.
+
+    For the fields see :class:`CausalRanker`.
+    """
 
     opened: ModelDirectory
     tokenizer: Tokenizer
@@ -257,7 +260,7 @@ class CausalDirectory:
 
 
 def open_causal_directory(directory: Path, template: PairTemplate | None = None) -> CausalDirectory:
-    """Read a reranker's directory. Exceptions: see :meth:`CausalRanker.from_pretrained`."""
+    """Read a causal reranker's directory. Exceptions: see :meth:`CausalRanker.from_pretrained`."""
     has_modules = (directory / MODULES).is_file()
     opened = open_directory(
         directory,
@@ -287,7 +290,7 @@ def open_causal_directory(directory: Path, template: PairTemplate | None = None)
 
 
 def _prompted(instruction: str | None, options: Any) -> dict[str, Any]:
-    """Return the options of a call, with the instruction set as the prompt."""
+    """Return the options of a call, with the instruction as the prompt unless it is None."""
     if instruction is None:
         return dict(options)
     if options.get("prompt") is not None:
@@ -317,7 +320,7 @@ def _template_of_plain(folder: Path) -> PairTemplate:
 
 
 def _read_answers(folder: Path) -> tuple[int, ...]:
-    """Read the answer tokens of a LogitScore module."""
+    """Read the ids of the positive and the negative answer's tokens from a LogitScore module."""
     config = read_value(folder / "config.json")
     config.only_keys(("true_token_id", "false_token_id", "module_input_name"))
     reads = config.get("module_input_name")
@@ -329,7 +332,7 @@ def _read_answers(folder: Path) -> tuple[int, ...]:
 
 
 def _read_format(opened: ModelDirectory, tokenizer: Tokenizer) -> PairFormat:
-    """Read how a directory with a LogitScore module formats pairs."""
+    """Read the format of pairs from a directory with a LogitScore module."""
     folder, config = opened.encoder_folder, opened.transformer.chat
     if config is None or config.get("transformer_task").is_null:
         raise ConfigError(

@@ -47,7 +47,7 @@ class BatchStep(ABC):
             return self._model
 
     def check(self, batch: Mapping[str, Any], read: Iterable[str], added: Iterable[str]) -> None:
-        """Raise :class:`InputError` for a missing column, or an added one that exists."""
+        """Raise :class:`InputError` if a column to read is missing, or one to add exists."""
         for name in read:
             if name not in batch:
                 raise InputError(f"the batch has no column {name!r}; there are {', '.join(batch)}")
@@ -105,12 +105,12 @@ class EmbedBatch(BatchStep):
 
     @property
     def precision(self) -> str:
-        """The precision of a stored vector; see :meth:`Embedder.encode`."""
+        """The precision of the vectors that are added; see :meth:`Embedder.encode`."""
         return str(self._call.get("precision", "float32"))
 
     @property
     def dimension(self) -> int:
-        """The length of a stored vector: features, or bytes of packed bits."""
+        """The length of a vector that is added: features, or bytes of packed bits."""
         kind = self.embedder.kind
         return kind.stored_dimension(kind.resolve(**self._call))
 

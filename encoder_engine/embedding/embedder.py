@@ -132,12 +132,12 @@ class Embedder(DenseMethods):
 
     @property
     def prompts(self) -> Mapping[str, str]:
-        """The named prompts of the directory."""
+        """The directory's prompts, by name."""
         return self.recipe.prompts
 
     @property
     def default_prompt_name(self) -> str | None:
-        """The name of the prompt for calls that name none."""
+        """The name of the prompt for calls that give no prompt."""
         return self.recipe.default_prompt_name
 
     @property
@@ -151,7 +151,7 @@ class Embedder(DenseMethods):
         return self.path or str(self.recipe.encoder_directory)
 
     def kinds(self) -> dict[str, Kind]:
-        """Return the kinds ``dense`` and ``tokens`` of results; see :meth:`Model.kinds`."""
+        """Return ``dense`` and ``tokens``, the kinds of results; see :meth:`Model.kinds`."""
         dense = Dense(self, self.recipe)
         if self.queries is not None:
             dense = RoutedDense(
@@ -160,7 +160,7 @@ class Embedder(DenseMethods):
         return {"dense": dense, "tokens": Tokens(self, layers=self.recipe.layers)}
 
     def changed_options(self) -> dict[str, Any]:
-        """Return ``max_seq_length``; see :meth:`Model.changed_options`."""
+        """Return ``max_seq_length``, which may have changed; see :meth:`Model.changed_options`."""
         return {"max_seq_length": self.max_seq_length}
 
     def truncating(self, side: Literal["left", "right"]) -> Self:
@@ -292,7 +292,7 @@ class Embedder(DenseMethods):
         max_seq_length: int | None = None,
         encoder: CompiledEncoder | Encoder | None = None,
     ) -> Self:
-        """Read the model of a directory, or its documents' model.
+        """Make an embedder from an opened directory, or from the documents' part of a Router's.
 
         ``encoder``: if already loaded.
         """
@@ -307,7 +307,7 @@ class Embedder(DenseMethods):
         return embedder
 
     def _read_queries(self, opened: ModelDirectory, request: EngineRequest) -> DenseMethods:
-        """Read the model of queries, which shares the documents' encoder if it is the same."""
+        """Read the embedder of queries, which shares the documents' encoder if the Router does."""
         queries: DenseMethods
         if opened.modules[0].kind == "StaticEmbedding":
             from encoder_engine.embedding.static.embedder import StaticEmbedder
@@ -380,7 +380,7 @@ class Embedder(DenseMethods):
         return found
 
     def _refuse_default_queries(self) -> None:
-        """Raise an error if :meth:`encode` takes texts for queries, where documents are needed."""
+        """Raise an error if :meth:`encode` embeds texts by the model of queries by default."""
         if self.default_route == "query":
             self.refuse_routes()
 

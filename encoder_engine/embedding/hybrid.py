@@ -111,7 +111,7 @@ class HybridEmbedder(OverEmbedder):
         return cls(embedder, *heads)
 
     def kinds(self) -> dict[str, Kind]:
-        """Return the kind of all outputs in one pass, and each output's own.
+        """Return ``hybrid``, the kind of all outputs in one pass, and the kind of each output.
 
         See :meth:`Model.kinds`.
         """
@@ -151,7 +151,7 @@ class HybridEmbedder(OverEmbedder):
         show_progress_bar: bool | None = False,
         **library: Unpack[HybridKeywords],
     ) -> HybridVectors:
-        """Embed texts: the requested outputs, a row each in the order given.
+        """Embed texts: the requested outputs, each with a row per text, in the order given.
 
         A single ``str`` gives outputs of one row. Other options and exceptions: see
         :meth:`Embedder.encode`; other keywords of sentence-transformers: see

@@ -1,6 +1,6 @@
-"""Keywords that scripts for sentence-transformers pass: either supported or refused.
+"""Keyword arguments that scripts for sentence-transformers pass: either accepted or refused.
 
-Each class accepts the keywords of its counterpart in sentence-transformers. A value that requests
+Each class lists the keywords of its counterpart in sentence-transformers. A value that requests
 the result of another method is refused, and the message names that method; an unknown keyword is a
 ``TypeError``.
 """
@@ -41,7 +41,7 @@ _THEIRS = ("encode", "encode_query", "encode_document", "predict")
 
 
 class CommonKeywords(TypedDict, total=False):
-    """Keywords of every ``encode`` and ``predict`` of sentence-transformers, and accepted values.
+    """Keywords of all ``encode`` and ``predict`` of sentence-transformers, and the accepted values.
 
     device: the device that the model is on.
     pool, chunk_size: None; for several processes, run a job over files with ``workers=``.
@@ -55,7 +55,7 @@ class CommonKeywords(TypedDict, total=False):
 
 
 class LibraryKeywords(CommonKeywords, total=False):
-    """Further keywords of ``SentenceTransformer.encode``, and the accepted values.
+    """More keywords of ``SentenceTransformer.encode``, and the accepted values.
 
     convert_to_numpy: True, as by default.
     output_value: ``"sentence_embedding"``; ``"token_embeddings"`` is :meth:`encode_tokens`.
@@ -70,7 +70,7 @@ class LibraryKeywords(CommonKeywords, total=False):
 
 
 class PairKeywords(CommonKeywords, total=False):
-    """Further keywords of ``CrossEncoder.predict``, and the accepted values.
+    """More keywords of ``CrossEncoder.predict``, and the accepted values.
 
     convert_to_numpy: True, as by default.
 
@@ -81,7 +81,7 @@ class PairKeywords(CommonKeywords, total=False):
 
 
 class SparseKeywords(CommonKeywords, total=False):
-    """Further keywords of ``SparseEncoder.encode``, and the accepted values.
+    """More keywords of ``SparseEncoder.encode``, and the accepted values.
 
     save_to_cpu: True, or False where the model is on the CPU. Results are always on the CPU.
 
@@ -92,10 +92,10 @@ class SparseKeywords(CommonKeywords, total=False):
 
 
 class TokenKeywords(CommonKeywords, total=False):
-    """Further keywords of ``MultiVectorEncoder.encode``, and the accepted values.
+    """More keywords of ``MultiVectorEncoder.encode``, and the accepted values.
 
     convert_to_numpy: True, as by default.
-    convert_to_tensor: False; there is one vector for each token.
+    convert_to_tensor: False; the result has one vector for each token.
     output_value: ``"token_embeddings"``.
     token_pooling: None.
 
@@ -109,7 +109,7 @@ class TokenKeywords(CommonKeywords, total=False):
 
 
 class HybridKeywords(CommonKeywords, total=False):
-    """Keywords of sentence-transformers that :meth:`HybridEmbedder.encode` accepts.
+    """Keywords of sentence-transformers for :meth:`HybridEmbedder.encode`, and the accepted values.
 
     convert_to_numpy: True, as by default.
     convert_to_tensor: False.
@@ -122,11 +122,11 @@ class HybridKeywords(CommonKeywords, total=False):
 
 
 def naming(first: str) -> Callable[[Method], Method]:
-    """Return a decorator that refuses a method's arguments in other libraries' form.
+    """Return a decorator that has a method refuse arguments in the form of other libraries.
 
-    Refused are ``sentences=`` and ``inputs=``, with a message that names ``first``; positional
-    arguments in the order of sentence-transformers; and a prompt's name as second argument, where
-    the method takes the prompt's text.
+    Refused are ``sentences=`` and ``inputs=``, with a message that names ``first``, the name of the
+    method's own argument; positional arguments in the order of sentence-transformers; and a
+    prompt's name as second argument, where the method takes the prompt's text.
     """
 
     def decorate(method: Method) -> Method:
@@ -157,7 +157,12 @@ def naming(first: str) -> Callable[[Method], Method]:
 
 
 def _refuse_order(call: str, values: tuple[Any, ...], most: int) -> None:
-    """Refuse positional arguments in sentence-transformers' order; name them in the message."""
+    """Raise :class:`InputError` for positional arguments in sentence-transformers' order.
+
+    call: the beginning of the call, for the message.
+    values: the arguments from the second on.
+    most: how many of them the method takes.
+    """
     is_former = bool(values) and isinstance(values[0], int)
     is_current = len(values) > 2 and type(values[2]) is int
     if is_former or is_current or len(values) > most:
@@ -173,7 +178,7 @@ def _refuse_order(call: str, values: tuple[Any, ...], most: int) -> None:
 
 
 def check_names(method: str, keywords: Mapping[str, Any], known: Any) -> None:
-    """Raise ``TypeError`` for a keyword that a class of keywords does not list."""
+    """Raise ``TypeError`` for a keyword that ``known``, a class of keywords, does not list."""
     for name in keywords:
         if name not in known.__annotations__:
             advice = nearest(name, dict.fromkeys([*known.__annotations__, "batch_size", "prompt"]))
@@ -183,7 +188,7 @@ def check_names(method: str, keywords: Mapping[str, Any], known: Any) -> None:
 def check_keywords(
     method: str, keywords: Mapping[str, Any], known: Any, *, device: str, job: str | None
 ) -> None:
-    """Refuse keywords of other libraries with values that the method does not support.
+    """Raise an error for a keyword of sentence-transformers, or a value of it, that is refused.
 
     known: the class that lists the known keywords.
     device: the device of the model.
@@ -282,9 +287,9 @@ def resolve_sparse_output(
 
 
 def refuse_forms(keywords: Mapping[str, Any], ours: str) -> None:
-    """Refuse to return tensors where the result is not a single array.
+    """Raise :class:`InputError` for keywords that ask for tensors, or for pooled vectors.
 
-    ``ours``: the class that holds the arrays, for the message.
+    ``ours``: the class of the result, for the message: it holds several arrays.
     """
     if keywords.get("convert_to_tensor") or not keywords.get("convert_to_numpy", True):
         raise InputError(

@@ -62,9 +62,10 @@ MEAN = "meanmaxsim"
 
 
 class TokenCallKeywords(CallKeywords, total=False):
-    """The keywords of :meth:`MultiVectorEmbedder.encode` that affect the vectors and their speed.
+    """The keyword arguments that :meth:`MultiVectorEmbedder.encode` acts on, except ``task``.
 
-    See :meth:`Embedder.encode`.
+    For their meaning see :meth:`Embedder.encode`. Those accepted only for sentence-transformers'
+    callers: see :class:`TokenKeywords`.
     """
 
     normalize_embeddings: bool | None
@@ -73,7 +74,7 @@ class TokenCallKeywords(CallKeywords, total=False):
 
 
 class TokenDatasetKeywords(JobKeywords, total=False):
-    """The keywords of :meth:`MultiVectorEmbedder.encode_dataset`."""
+    """The keywords of :meth:`MultiVectorEmbedder.encode_dataset`, except ``kind``."""
 
     batch_tokens: int | None
 
@@ -181,7 +182,7 @@ class MultiVectorEmbedder(OverEmbedder, TaskMethods):
         return embedder.loaded_from(directory, request)
 
     def kinds(self) -> dict[str, Kind]:
-        """Return the kind ``tokens`` of results; see :meth:`Model.kinds`."""
+        """Return ``tokens``, the kind of results of late interaction; see :meth:`Model.kinds`."""
         tokens = LateInteraction(
             self,
             modules=self.modules,

@@ -1,4 +1,4 @@
-"""The base of models that use the encoder and tokenizer of an embedder for other results."""
+"""The base of models that compute other results by an embedder's encoder and tokenizer."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ __all__ = ["OverEmbedder"]
 
 
 class OverEmbedder(QueryMethods):
-    """Computes other results with the encoder and tokenizer of an :class:`Embedder`."""
+    """A model that computes other results by the encoder and tokenizer of an :class:`Embedder`."""
 
     embedder: Embedder
 
     @property
     def engine(self) -> EncoderEngine:
-        """The engine of the encoder."""
+        """The engine that computes the encoder's outputs."""
         return self.embedder.engine
 
     @property
     def tokenizer(self) -> Tokenizer:  # type: ignore[override]
-        """The tokenizer."""
+        """The embedder's tokenizer."""
         return self.embedder.tokenizer
 
     @property
@@ -45,12 +45,12 @@ class OverEmbedder(QueryMethods):
 
     @property
     def prompts(self) -> Mapping[str, str]:
-        """The named prompts of the directory."""
+        """The directory's prompts, by name."""
         return self.embedder.prompts
 
     @property
     def default_prompt_name(self) -> str | None:
-        """The name of the prompt for calls that name none."""
+        """The name of the prompt for calls that give no prompt."""
         return self.embedder.default_prompt_name
 
     @property

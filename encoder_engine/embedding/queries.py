@@ -1,4 +1,4 @@
-"""The methods that embedders share: queries and documents, files, other libraries' names."""
+"""The methods that embedders share: for queries, documents, files, and under libraries' names."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class _EmbedderType(ABCMeta):
 
 
 class QueryMethods(Model, metaclass=_EmbedderType):
-    """The methods that apply an embedder's prompts, also under other libraries' names."""
+    """The base of embedders: methods that apply the prompts of queries and of documents."""
 
     @property
     @abstractmethod
@@ -63,7 +63,7 @@ class QueryMethods(Model, metaclass=_EmbedderType):
 
     @abstractmethod
     def encode(self, texts: str | Iterable[str], *arguments: Any, **options: Any) -> Any:
-        """Embed texts."""
+        """Embed texts, with the directory's default prompt unless one is given."""
 
     def __call__(self, texts: str | Iterable[str], **options: Any) -> Any:
         """Embed texts: :meth:`encode`."""
@@ -325,7 +325,7 @@ class DenseMethods(QueryMethods):
 
 
 def _with_prompt(options: dict[str, Any], name: str | None) -> dict[str, Any]:
-    """Return options with a prompt name added, unless they already have a prompt."""
+    """Return the options of a call with a prompt's name added, unless they have a prompt."""
     if options.get("prompt") is None and options.get("prompt_name") is None:
         return {**options, "prompt_name": name}
     return options

@@ -164,7 +164,7 @@ class Ranker(Model):
 
     @property
     def prompts(self) -> Mapping[str, str]:
-        """The named prompts of the directory."""
+        """The directory's prompts, by name."""
         return self.settings.prompts
 
     @property
@@ -177,11 +177,11 @@ class Ranker(Model):
 
     @property
     def default_prompt_name(self) -> str | None:
-        """The name of the prompt for calls that name none."""
+        """The name of the prompt for calls that give no prompt."""
         return self.settings.default_prompt_name
 
     def kinds(self) -> dict[str, Kind]:
-        """Return the kinds of results for pairs and for labels of texts.
+        """Return the kinds of results: ``scores`` of pairs, ``labels`` of texts.
 
         See :meth:`Model.kinds`.
         """
@@ -196,7 +196,7 @@ class Ranker(Model):
 
     @property
     def label_function(self) -> Activation | None:
-        """The function from logits of labels to scores; None: :attr:`activation`."""
+        """The function from a text's logits to its labels' scores; None: :attr:`activation`."""
         config = self.model.config
         # sentence-transformers states an activation; transformers the kind of labels.
         stated = self.num_labels == 1 or self.activation != "identity"
@@ -205,7 +205,10 @@ class Ranker(Model):
         return label_function(config)
 
     def changed_options(self) -> dict[str, Any]:
-        """Return ``max_seq_length`` and the activation; see :meth:`Model.changed_options`."""
+        """Return ``max_seq_length`` and the activation, which may have changed.
+
+        See :meth:`Model.changed_options`.
+        """
         return {"max_seq_length": self.max_seq_length, "activation": self.activation}
 
     @naming("pairs")
@@ -233,7 +236,7 @@ class Ranker(Model):
         return scores[0] if is_pair(pairs) else scores
 
     def _score(self, pairs: Iterable[Any], keywords: ScoreKeywords) -> Vectors:
-        """Score pairs, [N, C]; a single pair gives [1, C]."""
+        """Score pairs: float32 [N, C]; a single pair gives [1, C]."""
         given: dict[str, Any] = {"on_truncation": "warn", **keywords}
         shown = bool(given.pop("show_progress_bar", False))
         firsts, seconds = unzip_pairs([pairs] if is_pair(pairs) else pairs)

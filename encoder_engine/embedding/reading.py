@@ -28,13 +28,13 @@ def read_parts(
     pooling: tuple[str, ...] | None,
     encoder: CompiledEncoder | Encoder | None = None,
 ) -> tuple[CompiledEncoder | Encoder, Tokenizer, PoolingRecipe]:
-    """Read a directory's encoder, tokenizer and recipe; ``encoder``: if already loaded.
+    """Read a directory's encoder, tokenizer and recipe, which has the pooling.
 
+    encoder: the encoder, if it is already loaded.
     pooling: modes instead of the directory's.
 
     Raises :class:`ConfigError` if the directory's weighted sum of layers names layers that the
-    encoder lacks;
-    others: see :meth:`Embedder.from_pretrained`.
+    encoder lacks; others: see :meth:`Embedder.from_pretrained`.
     """
     # The comparison with checksums begins before the tokenizer is read, and ends with the loading
     # of the weights. A compiled file is mapped instead of read, and has checksums of its own.

@@ -55,7 +55,10 @@ __all__ = ["SparseEmbedder", "SparseVectors", "TokenWeights"]
 
 
 class SparseCallKeywords(CallKeywords, total=False):
-    """The keywords of :meth:`SparseEmbedder.encode` that affect the vectors and their speed."""
+    """The keyword arguments that :meth:`SparseEmbedder.encode` acts on, except the output's form.
+
+    Those that it accepts only for sentence-transformers' callers: see :class:`SparseKeywords`.
+    """
 
     max_active_dims: int | None
     on_truncation: OnTruncation
@@ -234,9 +237,10 @@ class SparseEmbedder(TaskMethods):
     def similarity(
         self, first: SparseVectors, second: SparseVectors
     ) -> np.ndarray[Any, np.dtype[np.float32]]:
-        """Compare all rows by the directory's similarity or inner products: float32 [N, M].
+        """Compare all rows of ``first`` with all of ``second``: float32 [N, M].
 
-        Raises :class:`InputError` for arguments that are not :class:`SparseVectors`.
+        The similarity is the directory's; inner products where it states none. Raises
+        :class:`InputError` for arguments that are not :class:`SparseVectors`.
         """
         return sparse_similarities(first, second, self.settings.similarity)
 
@@ -279,7 +283,7 @@ class SparseEmbedder(TaskMethods):
 
     @property
     def prompts(self) -> Mapping[str, str]:
-        """The named prompts of the directory."""
+        """The directory's prompts, by name."""
         return self.settings.prompts
 
     @property
@@ -289,11 +293,11 @@ class SparseEmbedder(TaskMethods):
 
     @property
     def default_prompt_name(self) -> str | None:
-        """The name of the prompt for calls that name none."""
+        """The name of the prompt for calls that give no prompt."""
         return self.settings.default_prompt_name
 
     def kinds(self) -> dict[str, Kind]:
-        """Return the kind ``sparse`` of results; see :meth:`Model.kinds`."""
+        """Return ``sparse``, the kind of results with sparse vectors; see :meth:`Model.kinds`."""
         sparse = Sparse(
             self,
             pooling=self.pooling,
@@ -305,11 +309,14 @@ class SparseEmbedder(TaskMethods):
         return {"sparse": sparse}
 
     def changed_options(self) -> dict[str, Any]:
-        """Return ``max_seq_length`` and the pooling; see :meth:`Model.changed_options`."""
+        """Return ``max_seq_length`` and the pooling, which may have changed.
+
+        See :meth:`Model.changed_options`.
+        """
         return {"max_seq_length": self.max_seq_length, "pooling": self.pooling}
 
     def tokens(self, vectors: SparseVectors, number: int) -> list[tuple[str, float]]:
-        """Return the tokens and weights of row ``number``, the largest weight first."""
+        """Return the tokens of row ``number`` with their weights, the largest weight first."""
         indices, values = vectors.row(number)
         order = np.argsort(-values, kind="stable")
         return [(str(self.tokenizer.id_to_token(int(indices[i]))), float(values[i])) for i in order]

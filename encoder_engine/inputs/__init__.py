@@ -1,1 +1,1 @@
-"""Reads files of texts as rows: sources, formats, and errors that name the row."""
+"""Reads files of texts as rows: where files are, their formats, and errors that name the row."""

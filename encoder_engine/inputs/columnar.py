@@ -39,7 +39,7 @@ def import_lance(purpose: str) -> Any:
 def read_parquet(
     path: Path | str, reading: Reading, *, stream: BinaryIO | None = None, size: int = 0
 ) -> Iterator[Row]:
-    """Yield the rows of a file whose text column holds strings.
+    """Yield the rows of a Parquet file, whose text column must hold strings.
 
     ``stream``, ``size``: an open remote file, and its size in bytes; None: open the path.
     Raises :class:`ReadError` for a damaged file and a missing or mistyped column.
@@ -76,7 +76,7 @@ def read_arrow(
 def read_columns(
     path: Path | str, kind: str, *, stream: BinaryIO | None = None
 ) -> Iterator[dict[str, Any]]:
-    """Yield the values of each row by column, of a ``"parquet"`` or an ``"arrow"`` file.
+    """Yield each row of a ``"parquet"`` or ``"arrow"`` file as a dict of values by column.
 
     Raises :class:`ReadError` for a damaged file, and for two columns of one name.
     """
@@ -103,7 +103,7 @@ def read_columns(
 
 
 def _check_names(names: list[str], path: Path | str) -> None:
-    """Raise :class:`ReadError` for two columns of one name: a dict of columns would lose one."""
+    """Raise :class:`ReadError` for two columns of one name, of which a dict would lose one."""
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise ReadError(f"{path} has {names.count(twice)} columns {twice!r}; rename or drop one")
@@ -135,7 +135,7 @@ def _slices(pyarrow: Any, batches: Iterator[Any], columns: Columns) -> Iterator[
 
 
 def _validate(pyarrow: Any, array: Any) -> None:
-    """Validate lengths, offsets and indices; not UTF-8, as other encodings are bad rows."""
+    """Validate an array's lengths, offsets and indices, not its UTF-8: other bytes are bad rows."""
     types = pyarrow.types
     array.validate()
     if types.is_dictionary(array.type):
@@ -173,7 +173,10 @@ def _damage(pyarrow: Any, path: Path | str, kind: str) -> Iterator[None]:
 def _metered_rows(
     batches: Iterator[Any], path: Path | str, reading: Reading, size: int, *, num_rows: int | None
 ) -> Iterator[Row]:
-    """Yield rows and count bytes: the file's size spread over rows, or the columns' bytes."""
+    """Yield the rows of a file's batches, and add the bytes read to the meter.
+
+    These are ``size`` spread over ``num_rows``, or with None the bytes of the batches.
+    """
     place = Place(str(path), reading, unit="row")
     counted = 0
     for batch in batches:
@@ -200,7 +203,7 @@ def _rows(batch: Any, place: Place) -> Iterator[Row]:
 
 
 def _readable(place: Place, values: dict[str, list[Any]], index: int, column: str) -> Any:
-    """Return a column's value at an index; refuse the row if its bytes are not UTF-8."""
+    """Return a column's value at an index; raise :class:`RowError` if its bytes are not UTF-8."""
     value = values[column][index]
     if value is _NOT_UTF_8:
         place.refuse(f"{column} holds bytes that are not UTF-8; write it again")
@@ -208,7 +211,7 @@ def _readable(place: Place, values: dict[str, list[Any]], index: int, column: st
 
 
 def _values(batch: Any, column: str) -> list[Any]:
-    """Return a column's values, converted one by one if some are not UTF-8."""
+    """Return a batch's column as a list; values that are not UTF-8 become ``_NOT_UTF_8``."""
     array = batch.column(column)
     try:
         values: list[Any] = array.to_pylist()

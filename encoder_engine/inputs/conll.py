@@ -133,7 +133,10 @@ def read_conllu(path: str | os.PathLike[str], *, strict: bool = False) -> Iterat
 def _sentences(
     path: str | os.PathLike[str], mend: Callable[[Place, str], None]
 ) -> Iterator[tuple[Place, int, list[str]]]:
-    """Yield each sentence's position for messages, its first line's number, and its lines."""
+    """Yield for each sentence its position (for messages), its first line's number, its lines.
+
+    mend: called for each malformed line.
+    """
     place = Place(shown_name(str(path)), _READING)
     lines: list[str] = []
     first = 0
@@ -159,7 +162,7 @@ def _sentences(
 
 
 def _make_mend(mended: Counter[str], *, strict: bool) -> Callable[[Place, str], None]:
-    """Return the function to call for each malformed line: it counts or refuses the line."""
+    """Return a function that counts malformed lines in ``mended``, or with ``strict`` raises."""
 
     def mend(place: Place, found: str) -> None:
         if strict:

@@ -1,4 +1,4 @@
-"""Digests of rows: one digest over many rows, and one digest per row."""
+"""Digests of input rows: one digest over many rows, and one digest per row."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DIGEST_BYTES = 16
 
 
 class RowsDigest:
-    """Computes one SHA-256 of many rows; how windows divide the rows does not matter."""
+    """Computes one SHA-256 over many rows, however calls of :meth:`add` divide them."""
 
     def __init__(self) -> None:
         self._digest = hashlib.sha256()
@@ -44,7 +44,7 @@ class RowsDigest:
 
 
 def _encoded(content: str | tuple[str, str]) -> tuple[bytes, bytes]:
-    """Return the length of a pair's first text, and the bytes of the text or of both."""
+    """Return what is hashed of a text, or of the texts of a pair: lengths within, and bytes."""
     if isinstance(content, str):
         return b"", content.encode()
     first = content[0].encode()
@@ -52,11 +52,11 @@ def _encoded(content: str | tuple[str, str]) -> tuple[bytes, bytes]:
 
 
 class RowKeys:
-    """Computes a 16-byte digest per row, by which a later run recognises the row.
+    """Computes a 16-byte digest of a row, by which a later run recognises the row.
 
     by_id: rows have ids, so the digest covers only the text; False: also the file's name.
-    generation: the generation of the store, which is part of the digests of a stream's lines, so
-    that no other run recognises these.
+    generation: of the store; it is part of the digests of rows from standard input and pipes, which
+        no other run then recognises.
     """
 
     def __init__(self, *, by_id: bool, generation: int) -> None:
@@ -65,7 +65,7 @@ class RowKeys:
         self._origins: dict[str, bytes] = {}
 
     def digest(self, content: str | tuple[str, str], source: str) -> bytes:
-        """Return the digest of a text, or of both texts of a pair."""
+        """Return the digest of a row: of its text or both texts, perhaps also of ``source``."""
         digest = hashlib.blake2b(b"".join(_encoded(content)), digest_size=DIGEST_BYTES)
         if not self.by_id:
             digest.update(self._origins.get(source) or self._origin(source))

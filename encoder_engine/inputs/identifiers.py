@@ -1,4 +1,4 @@
-"""Checks ids as they are read: uniqueness and a common type."""
+"""Checks the ids of rows as they are read: that they are unique and of one type."""
 
 from __future__ import annotations
 

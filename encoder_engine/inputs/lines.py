@@ -33,7 +33,7 @@ _UTF_16 = "seems to be UTF-16, not UTF-8; convert it: iconv -f UTF-16 -t UTF-8"
 def read_lines(stream: BinaryIO, place: Place, limit: int) -> Iterator[bytes | None]:
     """Yield each line with its line break, and advance ``place``; None for a line over the limit.
 
-    ``limit``: the most bytes of a line. The remainder of a longer line is skipped in pieces.
+    ``limit``: the most bytes of a line. The rest of a longer line is skipped, read in parts.
     """
     read = partial(stream.readline, limit + 1)
     for number, raw in enumerate(chain(_first_line(stream, place, limit), iter(read, b"")), 1):
@@ -63,7 +63,7 @@ def _first_line(stream: BinaryIO, place: Place, limit: int) -> list[bytes]:
 
 
 def _line_limit(reading: Reading, *, columns: bool = True) -> int:
-    """Return the most bytes of a line; ``columns``: lines have columns besides the text."""
+    """Return the most bytes of a line; ``columns``: lines hold other columns than the text too."""
     longest = reading.max_characters
     if longest is None:
         return _LINE_BYTES
@@ -78,7 +78,7 @@ def _too_long(limit: int) -> str:
 
 
 def decode_line(line: bytes, place: Place) -> str:
-    """Decode a line of UTF-8; refuse a line that is not UTF-8."""
+    """Decode a line of UTF-8; raises :class:`RowError` for other bytes."""
     try:
         return line.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -95,7 +95,7 @@ class TextLines:
         self.limit = _line_limit(place.reading, columns=False)
 
     def row(self, line: bytes | None) -> Row:
-        """Return the row of a line; refuse a bad line.
+        """Return the row of a line; raises :class:`RowError` for a bad line.
 
         ``line`` None: the line exceeds the limit.
         """
@@ -108,7 +108,7 @@ class TextLines:
 
 
 class JsonLines:
-    """Reads the lines of a file of JSON objects."""
+    """Reads the lines of a .jsonl file, in order."""
 
     def __init__(self, place: Place) -> None:
         self._place = place
@@ -116,7 +116,7 @@ class JsonLines:
         self._blank = _BlankLines(place, "remove it (sed '/^[[:space:]]*$/d')")
 
     def record(self, line: bytes | None) -> dict[str, Any] | None:
-        """Return the object of a line, None for a blank line; refuse a bad one.
+        """Return the object of a line, None for a blank line; :class:`RowError` for a bad line.
 
         ``line`` None: a line over the limit.
         """
@@ -129,13 +129,13 @@ class JsonLines:
         return _json_object(decode_line(line, self._place), self._place)
 
     def row(self, line: bytes | None) -> Row | None:
-        """Return the row of a line, or None for a blank line; refuse a bad line."""
+        """Return the row of a line, None for a blank one; raises :class:`RowError` if bad."""
         record = self.record(line)
         return None if record is None else _json_row(record, self._place)
 
     @property
     def blank(self) -> bool:
-        """True after a blank line, which is a bad row if a record follows."""
+        """Whether the last lines were blank, which are a bad row if an object follows."""
         return self._blank.noted
 
 
@@ -165,7 +165,7 @@ def read_jsonl(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Row]:
 
 
 def read_objects(stream: BinaryIO, place: Place) -> Iterator[dict[str, Any]]:
-    """Yield the JSON object of each line and advance ``place``; report bad lines to ``skip``."""
+    """Yield the JSON object of each line and advance ``place``; bad lines go to its ``skip``."""
     lines = JsonLines(place)
     for line in read_lines(stream, place, lines.limit):
         try:
@@ -178,7 +178,7 @@ def read_objects(stream: BinaryIO, place: Place) -> Iterator[dict[str, Any]]:
 
 
 class _BlankLines:
-    """Records blank lines, which are bad rows unless they end the file."""
+    """Notes a file's blank lines, which are a bad row unless nothing follows."""
 
     def __init__(self, place: Place, mend: str) -> None:
         self._place, self._mend = place, mend
@@ -186,15 +186,15 @@ class _BlankLines:
 
     @property
     def noted(self) -> bool:
-        """True if a blank line is recorded."""
+        """Whether blank lines have been noted and not yet reported."""
         return self._first is not None
 
     def note(self) -> None:
-        """Record the position of a blank line."""
+        """Note that the line at the present position is blank."""
         self._first = self._first or (self._place.number, self._place.row)
 
     def report(self) -> None:
-        """Report the blank lines before a record as one bad row; the record is still read."""
+        """Report the noted blank lines, which a record follows, as one bad row to ``skip``."""
         if self._first is None:
             return
         place, here = self._place, (self._place.number, self._place.row)
@@ -257,8 +257,9 @@ def read_fields(
     quoting: bool = True,
     header: Sequence[str] = (),
 ) -> Iterator[list[str]]:
-    """Yield the header, then each record's fields, as many as the header has; see read_csv.
+    """Yield a CSV file's header, then each record's fields, as many as the header has.
 
+    For quoting and damage see :func:`read_csv`.
     ``quoting``: False: quotation marks are ordinary characters, as in GLUE's files.
     ``header``: the columns of a file whose first line is a record.
     """
@@ -333,16 +334,16 @@ def _csv_row(place: Place, record: list[str], columns: list[int]) -> Row:
 
 
 def check_encoding(place: Place, value: str) -> None:
-    """Refuse a row with a field that was not valid UTF-8."""
+    """Raise :class:`RowError` for a row with a field that was not valid UTF-8."""
     if not value.isascii() and (start := find_surrogate(value)) is not None:
         byte = ord(value[start]) - 0xDC00
         place.refuse(f"byte 0x{byte:02X} (character {start + 1} of its field) {_MEND_ENCODING}")
 
 
 def _csv_records(lines: _RecordLines, delimiter: str, quoting: bool) -> Iterator[list[str]]:
-    """Yield records with fields of any length, and restore the csv module's field limit.
+    """Yield records with fields of any length; the csv module keeps its own field limit.
 
-    The limit is global to the process, so it is raised only while a record is read.
+    That limit is global to the process, so it is raised only while a record is read.
     """
     reader = csv.reader(
         lines,

@@ -103,10 +103,10 @@ def open_packed(name: str) -> Iterator[tuple[BinaryIO, str | None]]:
 def recognise(
     stream: BinaryIO, name: str, columns: Sequence[str]
 ) -> tuple[BinaryIO, Format | None]:
-    """Return the stream, from its start, and the format that its first line shows.
+    """Return the stream, rewound, and the format by its first line; None: of another format.
 
-    JSON lines begin with an object, .csv and .tsv with a header that has all ``columns``; None:
-    another format. Raises :class:`ReadError` for a JSON document of several lines.
+    JSON lines begin with an object, .csv and .tsv with a header that has all ``columns``.
+    Raises :class:`ReadError` for a JSON document of several lines.
     """
     head, stream = _peek(stream)
     if (table := _TABLE.match(head)) is not None:
@@ -128,7 +128,7 @@ def recognise(
 
 
 def _peek(stream: BinaryIO) -> tuple[bytes, BinaryIO]:
-    """Return the first line, up to 64 KiB, and the stream from its start."""
+    """Return the first line, up to 64 KiB, and a stream that still begins with it."""
     if stream.seekable():
         place = stream.tell()
         head = stream.readline(_HEAD_BYTES)

@@ -48,7 +48,7 @@ class Inputs:
 
     @property
     def meter(self) -> Meter:
-        """The counter of bytes that were read."""
+        """The counter of bytes that were read of all inputs."""
         return self.reading.meter
 
     @property
@@ -64,7 +64,7 @@ class Inputs:
         return self.each_file(self.read)
 
     def each_file(self, read: Callable[[str, Format | None, Reading], Iterator[T]]) -> Iterator[T]:
-        """Yield the items that ``read`` yields for each file's name, format and the settings.
+        """Call ``read`` with each file's name, format and settings; yield the items of all files.
 
         ``read`` may yield one item for several rows. A named file for which it yields no item, and
         reports no bad row, has no rows, which is an error.
@@ -115,7 +115,7 @@ class Inputs:
                 yield from read_csv(stream, shown_name(name), reading, delimiter=delimiter)
 
     def _check(self, name: str, kind: Format | None) -> None:
-        """Raise :class:`InputError` for a format that the columns or the file's name exclude."""
+        """Raise :class:`InputError` for a format that the columns or the input's name exclude."""
         if kind == "txt" and self.reading.columns.given:
             raise InputError(
                 f"{shown_name(name)} is read as plain lines, which have no columns "
@@ -127,7 +127,7 @@ class Inputs:
 
 
 class _BadRows:
-    """Counts a file's bad rows, and passes each to the ``skip`` function."""
+    """A ``skip`` function that counts the bad rows of a file and passes them on to another one."""
 
     def __init__(self, skip: Callable[[RowError], None]) -> None:
         self.num_rows = 0

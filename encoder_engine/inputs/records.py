@@ -45,7 +45,7 @@ class Record(NamedTuple):
         return self.values.get(column) is not None
 
     def get(self, column: str, *, quoting: bool = True) -> Any:
-        """Return a column's value; refuse a row without it.
+        """Return a column's value; raises :class:`RowError` for a row without it.
 
         quoting: if False, the message quotes nothing from the file, not even column names, because
         in a .csv file without a header these are values of a row.
@@ -85,7 +85,7 @@ class Record(NamedTuple):
         return number
 
     def name_of(self, column: str) -> str:
-        """Return a column's label name; whole numbers and booleans become names too."""
+        """Return a column's value as a label's name; whole numbers and booleans become text."""
         value = self.get(column)
         if isinstance(value, bool):
             return str(value).lower()  # as JSON and Arrow write it
@@ -110,9 +110,10 @@ class Record(NamedTuple):
 
 
 def read_span(record: Record, name: str, value: Any, length: int, unit: str) -> tuple[int, int]:
-    """Return a span within a text of ``length`` units; refuse a value that is not such a range.
+    """Return a value as ``(start, stop)`` within a text of ``length`` units.
 
     name, unit: the value's name in the row, and the unit (words, characters), for messages.
+    Raises :class:`RowError` for a value that is no such range.
     """
     pair = list(value) if hasattr(value, "__len__") and not isinstance(value, str) else []
     whole = all(hasattr(end, "__index__") and not isinstance(end, bool) for end in pair)

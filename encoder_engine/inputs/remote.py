@@ -100,7 +100,7 @@ def upload_folder(folder: Path, address: str, last: str) -> int:
 
 
 def _begin_upload(system: Any, base: str, names: Sequence[str], last: Path) -> None:
-    """Remove the files ``names`` of an earlier upload; only ``names[0]`` if this one is resumed.
+    """Remove the files of an earlier upload; if this upload is resumed, only ``names[0]``.
 
     While a folder is uploaded, a marker file at the address has the SHA-256 of its file ``last``.
     """

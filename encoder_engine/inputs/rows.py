@@ -1,4 +1,4 @@
-"""A row of an input file, and the validation that all formats share."""
+"""A row of an input file, and the validation of its values, which all formats share."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Row(NamedTuple):
-    """A text, its id and the second text of a pair; None where there is no such column.
+    """A row: a text, its id and, for pairs, the second text; None where there is no such column.
 
     source: the name of the row's file in messages.
     kept: the row's values in the columns that are written beside the results.
@@ -37,14 +37,14 @@ class Row(NamedTuple):
 
 @dataclass
 class Meter:
-    """A counter of bytes that were read, which readers increase."""
+    """A counter of the bytes that were read."""
 
     num_bytes: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Columns:
-    """The names of the columns to read.
+    """The names of the columns to read: texts, ids, second texts of pairs, and others to keep.
 
     kept: the columns that are written beside the results.
     given: whether the caller named a column, which excludes plain lines of text.
@@ -76,11 +76,11 @@ def fail(error: RowError) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """The settings that all files of one reading share.
+    """The settings with which all files of a call are read.
 
     skip: called with the error of each bad row; raises it, or returns to continue.
     max_characters: the most characters of a text; a row with more is bad.
-    unique: a row with a repeated id is bad.
+    unique: the ids so far: a row with a repeated id is bad; None: ids may repeat.
     """
 
     columns: Columns
@@ -92,7 +92,7 @@ class Reading:
 
 @dataclass
 class Place:
-    """A reader's position for error messages: the file's name, and a line or row number."""
+    """Where a reader is, for error messages: the file's name, and a line or row number."""
 
     name: str
     reading: Reading
@@ -127,7 +127,7 @@ class Place:
         return f"no column {column!r}; {hint}there are {there}: name one with {option}"
 
     def text(self, value: object, column: str) -> str:
-        """Return a value if it is a valid text and not too long; refuse it otherwise."""
+        """Return a value; raises :class:`RowError` if it is no valid text, or too long."""
         if not isinstance(value, str):
             if value is None:
                 self.refuse(f"{column} is null; drop the row or put an empty text")
@@ -146,7 +146,7 @@ class Place:
         return value
 
     def identifier(self, value: object, column: str) -> Identifier:
-        """Return an id if it is a one-line string or a whole number; refuse it otherwise."""
+        """Return an id; raises :class:`RowError` if it is no one-line string or whole number."""
         if isinstance(value, bool) or not isinstance(value, (str, int)):
             if value is None:
                 self.refuse(f"{column} is null; every row needs an id")
@@ -162,7 +162,7 @@ class Place:
         return value
 
     def row_of(self, value_of: Callable[[str], object]) -> Row:
-        """Make a row from a record's values by column; refuse a record with an unusable value."""
+        """Make a row from a record's values by column; raises :class:`RowError` for a bad one."""
         columns = self.reading.columns
         text = self.text(value_of(columns.text), columns.text)
         pair = None if columns.pair is None else self.text(value_of(columns.pair), columns.pair)
@@ -173,7 +173,7 @@ class Place:
         return self.make_row(text, identifier, pair, kept)
 
     def kept(self, value: object, column: str) -> object:
-        """Return a value of a kept column; refuse a text that UTF-8 cannot encode."""
+        """Return a kept column's value; raises :class:`RowError` for a text that is not UTF-8."""
         if isinstance(value, str) and (start := find_surrogate(value)) is not None:
             self.refuse(f"{column} has {describe_surrogate(value, start)}")
         return value
@@ -185,7 +185,7 @@ class Place:
         pair: str | None = None,
         kept: tuple[object, ...] = (),
     ) -> Row:
-        """Make a row; refuse a repeated id if ids must be unique."""
+        """Make a row; raises :class:`RowError` for a repeated id if ids must be unique."""
         unique = self.reading.unique
         if unique is not None and identifier is not None and not unique.add(identifier):
             self.refuse(f"the id {identifier!r:.60} came before; ids are to be unique")

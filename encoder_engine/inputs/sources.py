@@ -1,4 +1,4 @@
-"""Resolves the names of inputs to files and formats."""
+"""Finds the files that the names of inputs stand for, and their formats."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def find_sources(
 
 
 def _look_up(name: str) -> list[str]:
-    """List the files of a name. Raises :class:`ReadError` if the system refuses the access."""
+    """List the files that a name stands for. Raises :class:`ReadError` if access is refused."""
     try:
         return _expand(name)
     except OSError as error:
@@ -123,7 +123,10 @@ def _format_of(name: str) -> Format | None:
 
 
 def _recognised(name: str, within: str, columns: Sequence[str]) -> Format:
-    """Return the format that a file's first line shows; plain lines of text need a suffix."""
+    """Return the format that a file's first line shows; raises :class:`ReadError` for others.
+
+    within: the name that the caller gave, for the message.
+    """
     kind: Format | None = None
     with contextlib.suppress(ReadError), open_packed(name) as (stream, packed):
         if packed == "zip":

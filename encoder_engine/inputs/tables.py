@@ -1,4 +1,4 @@
-"""Reads labelled files as records of all their columns."""
+"""Reads labelled files as records (:class:`Record`) of all their columns."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def read_table(
 def _read(
     name: str, kind: Format | None, header: Sequence[str], quoting: bool
 ) -> Iterator[tuple[int, dict[str, Any], str]]:
-    """Yield the number, the values and the unit (line or row) of each row of a file."""
+    """Yield for each row of a file its number, its values, and "line" or "row", what is counted."""
     if kind in COLUMNAR:
         if is_remote(name):
             with open_remote(name) as (remote, _):

@@ -1,4 +1,4 @@
-"""Reads the texts of files into the extension's rows, which encoders take without Python strings.
+"""Reads the texts of files into rows of the C++ extension, which tokenizers take as they are.
 
 Plain files of lines are memory-mapped: the extension reads valid lines on all threads, and stops
 before an invalid line. inputs/lines.py reads that line, so that rows and errors are the same. All
@@ -84,7 +84,7 @@ def _content(stream: BinaryIO) -> bytes | mmap.mmap:
 
 
 class _MappedLines:
-    """Reads the lines of a memory-mapped file, and keeps its position."""
+    """Reads the lines of a file in memory into rows, and keeps its position."""
 
     def __init__(self, data: bytes | mmap.mmap, place: Place, kind: Format) -> None:
         self._data, self._place = data, place
@@ -97,7 +97,7 @@ class _MappedLines:
         place.reading.meter.num_bytes += self._at
 
     def read(self, rows: _native.TextRows, num_bytes: int) -> bool:
-        """Add rows until all have ``num_bytes``; return False at the end of the file."""
+        """Add rows until ``rows`` has ``num_bytes`` bytes; return False at the end of the file."""
         while self._at < len(self._data):
             # After a blank line, what follows decides whether the line is a bad row.
             blank = self._json is not None and self._json.blank
@@ -129,7 +129,7 @@ class _MappedLines:
         return count
 
     def _read_line(self, rows: _native.TextRows) -> bool:
-        """Read one line as ``iter(inputs)`` does; return whether it gave a row."""
+        """Read one line as ``iter(inputs)`` does; return whether it was a row."""
         place, begin = self._place, self._at
         self._number += 1
         place.number, place.row = self._number, self._number - 1

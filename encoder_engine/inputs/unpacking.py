@@ -79,7 +79,7 @@ def _only_member(stream: BinaryIO, stack: ExitStack) -> BinaryIO:
 
 
 class _StreamsReader(io.RawIOBase):
-    """Unpacks .xz or .bz2 streams; Python's own readers ignore garbage after the first stream.
+    """Decompresses .xz or .bz2 streams; Python's own readers ignore garbage after the first stream.
 
     begin: a function that makes a stream's decompressor.
     padding: the byte that may be between streams, four at a time.

@@ -1,4 +1,4 @@
-"""The common base of the embedding backends of KeyBERT and BERTopic."""
+"""The common base of the classes by which KeyBERT and BERTopic embed with this engine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Backend"]
 class Backend:
     """Implements a library's ``BaseEmbedder`` with an embedder of the engine.
 
-    ``options``: those of the embedder's ``encode``.
+    ``options``: options of the embedder's ``encode``.
     """
 
     embedding_model: Any
@@ -20,5 +20,5 @@ class Backend:
         self.options = options
 
     def embed(self, documents: Any, verbose: bool = False) -> Any:
-        """Embed documents or words, float32 [N, D]."""
+        """Embed documents or words: float32 [N, D]; ``verbose``: with a progress bar."""
         return self.embedding_model.encode(documents, show_progress_bar=verbose, **self.options)

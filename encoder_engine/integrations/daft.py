@@ -1,4 +1,4 @@
-"""Daft: adds a column of vectors or predictions, by workers that load the model once each."""
+"""Daft: adds a column of vectors or predictions, by worker processes with a model each."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def embed_column(
     batch_rows: int = 4096,
     gpus_per_worker: int = 0,
 ) -> Any:
-    """Return a Daft expression: the vectors of a column of texts, of a fixed size.
+    """Return a Daft expression: the vectors of a column of texts, in arrays of a fixed size.
 
     ``num_workers``: processes, each with its own copy of the model.
     ``batch_rows``: the most rows of a batch.
@@ -55,7 +55,7 @@ def predict_column(
     batch_rows: int = 4096,
     gpus_per_worker: int = 0,
 ) -> Any:
-    """Return a Daft expression: a struct of the predictions of each text, such as label and score.
+    """Return a Daft expression: a struct with each text's predictions, such as label and score.
 
     Options and exceptions: see :func:`embed_column`. Raises :class:`InputError` for pairs too.
     """
@@ -95,7 +95,7 @@ def _structs(predict: PredictBatch, batch: dict[str, Any]) -> list[dict[str, Any
 
 
 def _struct(kinds: Any, types: Mapping[str, Any]) -> Any:
-    """Return Daft's struct type of the prediction columns; see :class:`PredictedRows`."""
+    """Return Daft's struct type for columns of predictions; see :class:`PredictedRows`."""
     known = {"double": kinds.float64(), "int64": kinds.int64(), "string": kinds.string()}
     known |= {f"list<{name}>": kinds.list(kind) for name, kind in known.items()}
     return kinds.struct(

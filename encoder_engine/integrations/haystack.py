@@ -1,4 +1,4 @@
-"""Embedders and rankers as components of Haystack's pipelines.
+"""Embedders and rankers of the engine as components of Haystack's pipelines.
 
 ``pipeline.add_component("embedder", DocumentEmbedder("intfloat/e5-small-v2"))``. Components are
 written to YAML by the names of their models and their options.
@@ -24,7 +24,8 @@ class _Component:
     """A component whose model is loaded at its first use, or by ``warm_up``.
 
     model: a directory or hub id.
-    loading: the options of ``from_pretrained``. options: those of ``encode`` or ``rank``.
+    loading: the options of ``from_pretrained``.
+    options: those of ``encode`` or ``rank``.
     """
 
     _kind: Any = Embedder

@@ -46,7 +46,7 @@ class RankerCompressor(BaseDocumentCompressor):  # type: ignore[misc]
         query: str,
         callbacks: Any = None,  # noqa: ARG002
     ) -> list[Any]:
-        """Return the documents, the best first."""
+        """Return the best ``top_n`` documents for the query, the best first."""
         texts = [one.page_content for one in documents]
         found = []
         for one in self._ranker.rank(query, texts, self.top_n, **self._options):

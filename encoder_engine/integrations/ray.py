@@ -1,4 +1,4 @@
-"""Ray Data: adds columns to a dataset, by actors that load the model once each."""
+"""Ray Data: adds columns to a dataset, computed by actors that load the model once each."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def predict_dataset(dataset: Any, predict: BatchStep, *, num_workers: int, **opt
 def check_cluster(
     ray: Any, num_workers: int, *, cpus_per_worker: float | None = None, gpus_per_worker: float
 ) -> None:
-    """Raise :class:`InputError` if workers need more than the cluster has, or may grow to.
+    """Raise :class:`InputError` if workers need more than the cluster has or may grow to.
 
     ``cpus_per_worker``: cores per worker, besides one core for reading; None: one core each, and
     none for reading.
@@ -92,7 +92,7 @@ def check_cluster(
 
 
 class _Actor:
-    """The Ray actor of a step, which is created, and loads its model, on the worker."""
+    """A Ray actor that adds columns to batches; the worker that it runs on loads the model."""
 
     def __init__(self, step: BatchStep) -> None:
         self._step = step

@@ -1,4 +1,4 @@
-"""Computes a sentence-transformers model's Transformer modules by this engine, in memory."""
+"""Has this engine compute a sentence-transformers model's Transformer modules, in memory."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def accelerate(model: Model, *, pack: bool = False) -> Model:
 
 
 def restore(model: Model) -> Model:
-    """Restore the transformer's and the tokenizer's own methods; weights are untouched."""
+    """Restore the own methods of a model's transformers and tokenizers; weights are untouched."""
     transformers, tokenizers = _parts_of(model)
     for transformer in transformers:
         replaced_forward.restore(transformer)
@@ -55,7 +55,7 @@ def restore(model: Model) -> Model:
 
 
 def _parts_of(model: Any) -> tuple[list[Any], list[Any]]:
-    """Return the distinct Transformer modules of a model, and their tokenizers."""
+    """Return the transformers models within a sentence-transformers model, and their tokenizers."""
     try:
         from sentence_transformers import CrossEncoder, SentenceTransformer, SparseEncoder
         from sentence_transformers.base.modules import Transformer

@@ -1,4 +1,4 @@
-"""Computes PyTorch's ``nn.TransformerEncoder`` by this engine, in memory.
+"""Has this engine compute PyTorch's ``nn.TransformerEncoder``, in memory.
 
 Dimensions: B texts, L longest, T rows without padding, D width.
 """
@@ -120,7 +120,10 @@ def _encoders_of(module: nn.Module) -> list[nn.TransformerEncoder]:
 
 
 class ReplacedForward:
-    """The replacement of an encoder's ``forward``; not a module, so that it is not saved."""
+    """What :func:`accelerate` puts in the place of an ``nn.TransformerEncoder``'s ``forward``.
+
+    It is a callable, not a module, so ``state_dict`` does not see it.
+    """
 
     __signature__ = inspect.Signature(
         list(inspect.signature(nn.TransformerEncoder.forward).parameters.values())[1:]
@@ -137,7 +140,7 @@ class ReplacedForward:
         return type(self.base).forward.__code__
 
     def current_stack(self) -> Stack:
-        """Return the engine's blocks, rebuilt if the encoder has changed.
+        """Return the engine's blocks, made again if the ``nn.TransformerEncoder`` has changed.
 
         Raises the errors of :class:`ModuleCheck`.
         """
@@ -188,16 +191,16 @@ class ReplacedForward:
         return computed[0] if src.dim() == 2 else computed.transpose(0, 1) if swapped else computed
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state without the blocks, which are made again when needed."""
+        """Return PyTorch's encoder; the engine's blocks are made again when needed."""
         return {"base": self.base}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Restore the state without blocks."""
+        """Restore from :meth:`__getstate__`; the engine's blocks are built at the next call."""
         self.__init__(state["base"])  # type: ignore[misc]
 
 
 def _kept(padding: Tensor | None, hidden_BLD: Tensor) -> Tensor | None:
-    """Return which positions are not padding, bool [B, L]; None without a mask."""
+    """Return bool [B, L], true where a position is not padding; None without a mask."""
     if padding is None:
         return None
     padding = padding[None] if padding.dim() == 1 else padding
@@ -217,7 +220,7 @@ def _kept(padding: Tensor | None, hidden_BLD: Tensor) -> Tensor | None:
 
 
 class Stack:
-    """The engine's blocks over the parameters of an ``nn.TransformerEncoder``."""
+    """The engine's blocks, which compute with the parameters of an ``nn.TransformerEncoder``."""
 
     def __init__(self, base: nn.TransformerEncoder) -> None:
         self._base = base
@@ -234,11 +237,11 @@ class Stack:
             _share(self._final_norm, base.norm)
 
     def is_current(self) -> bool:
-        """Return whether the encoder's parameters, sizes and dropout are unchanged."""
+        """Return whether PyTorch's encoder still has the same parameters, sizes and dropout."""
         return self.check.has_same_members() and _block_specs(self._base) == self._specs
 
     def __call__(self, hidden_BLD: Tensor, keep_BL: Tensor | None) -> Tensor:
-        """Compute all layers without padding: [B, L, D]."""
+        """Compute all layers at the positions that ``keep_BL`` marks: [B, L, D], zero elsewhere."""
         batch_size, length, width = hidden_BLD.shape
         if keep_BL is None:
             lengths, rows_TD = [length] * batch_size, hidden_BLD.reshape(-1, width)
@@ -257,7 +260,7 @@ class Stack:
 
 
 def _twin(base: nn.TransformerEncoder) -> nn.TransformerEncoder:
-    """Make PyTorch's encoder of the same sizes on the meta device."""
+    """Make an ``nn.TransformerEncoder`` of the same sizes on the meta device, to compare with."""
     with torch.device("meta"), torch.random.fork_rng([]):
         try:
             layers = [_twin_of_layer(layer, base.layers[0]) for layer in base.layers]
@@ -295,7 +298,7 @@ def _block_specs(base: nn.TransformerEncoder) -> tuple[BlockSpec, ...]:
 
 
 def _block_spec(layer: Any) -> BlockSpec:
-    """Return a layer's spec; raises :class:`UnsupportedFeatureError` for a changed layer."""
+    """Return the spec of a layer; raises :class:`UnsupportedFeatureError` for a modified layer."""
     for module in layer.modules():
         if type(module) not in PLAIN and module is not getattr(layer, "activation", None):
             raise UnsupportedFeatureError(

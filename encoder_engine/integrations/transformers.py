@@ -56,9 +56,10 @@ EAGER = "load the model with attn_implementation='eager'"
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Layout:
-    """The positions of a padded batch's tokens, and their window; made once for all layers.
+    """Which positions of a padded batch are tokens, and the attention window; all layers share it.
 
     ``tokens_BL``: bool; None without padding.
+    ``window``: a token attends to so many on each side; None: to all.
     ``seen``: transformers' own mask of token pairs, if a text begins with padding. Heads and
     poolers read the first column, padding or not, so padding attends too, as in transformers' SDPA.
     """
@@ -74,9 +75,10 @@ def accelerate(model: Accelerated, *, pack: bool = False, full_logits: bool = Fa
 
     ``model``: a model, a fast tokenizer, or a pipeline with both. A pipeline's tokenizer that the
     engine does not encode stays as it is, with a warning.
-    ``pack``: a compiled encoder computes the model. ``full_logits``: training computes the logits
-    of all tokens. For models and both options see ``acceleration/replaced_forward.py``.
-    :func:`restore` undoes. Raises :class:`UnsupportedFeatureError` for anything else.
+    ``pack``: a compiled encoder computes the model.
+    ``full_logits``: training computes the logits of all tokens.
+    For models and both options see ``acceleration/replaced_forward.py``. :func:`restore` undoes.
+    Raises :class:`UnsupportedFeatureError` for anything else.
     """
     if is_tokenizer(model):
         return accelerate_tokenizer(model)
@@ -133,7 +135,7 @@ def lay_out(
     use_vmap: bool = False,
     **_: object,
 ) -> Layout:
-    """Return the layout of a padding mask [B, L]; transformers calls this once per kind of layer.
+    """Return the layout of a padding mask [B, L]; transformers calls this once per type of layer.
 
     Raises :class:`UnsupportedFeatureError` for a pattern other than all tokens or a window on both
     sides, such as a decoder's.
@@ -185,7 +187,10 @@ def _sdpa_mask(tokens_BL: Tensor, mask_function: Callable[..., Tensor] | None) -
 
 
 def _window_of(mask_function: Callable[..., Tensor], text: int, length: int) -> int | None:
-    """Return the window of a mask function for a text, by probing which keys a query sees."""
+    """Return the window of a text's mask function, by asking it which keys each query sees.
+
+    None: all keys.
+    """
     places = torch.arange(length)
     none = torch.zeros((), dtype=torch.int64)
     seen = mask_function(none + text, none, places[:, None], places[None, :])

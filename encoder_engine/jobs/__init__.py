@@ -1,1 +1,4 @@
-"""Jobs that embed files into stored vectors: in constant memory, resumable, on many processes."""
+"""Jobs that compute stored results (vectors, scores, ...) of files of texts.
+
+They run in constant memory, are resumable, and use several processes.
+"""

@@ -65,7 +65,7 @@ GROUP_ROWS = 4096
 
 @dataclass
 class _OpenShard:
-    """The shard that is being filled.
+    """The shard that is being filled with rows.
 
     store: the file that its vectors are written to; None for a shard that an earlier run finished.
     row_digests: the file that its rows' digests are written to.
@@ -84,7 +84,7 @@ class _OpenShard:
 
 
 class ShardFolder:
-    """Writes shards ``part-00000.npy``, ... and resumes after the last recorded one.
+    """An :class:`Output` of shards ``part-00000.npy``, ..., resumed after the last recorded one.
 
     With ``shard_rows``, every shard but the last has that many rows. Without, a shard ends at
     100,000 rows, after 45 seconds, or where the run is stopped; its record holds its length.
@@ -118,12 +118,12 @@ class ShardFolder:
 
     @property
     def skipped_path(self) -> Path:
-        """The path of the list of skipped rows."""
+        """The path of the file that lists skipped rows."""
         return self._folder / SKIPPED_NAME
 
     @property
     def num_kept_rows(self) -> int:
-        """The number of rows of all finished shards."""
+        """The number of rows of all finished shards, which stay if the run is stopped."""
         return sum(record.rows for record in self._records)
 
     @property
@@ -177,7 +177,7 @@ class ShardFolder:
         return state
 
     def _starts_again(self, state: FolderState) -> bool:
-        """Return whether overwriting removes the folder's shards.
+        """Return whether this run overwrites: whether it removes the folder's shards.
 
         False for a folder that an overwriting run with the same plan began and did not finish:
         that run is resumed, and a stop loses none of its rows.
@@ -190,7 +190,10 @@ class ShardFolder:
         return plan_changes(state.plan or {}, self._plan)
 
     def _restart_advice(self) -> str:
-        """Return advice on how to continue, and let the next overwriting run start again."""
+        """Return the end of an error message: how to continue.
+
+        Has the next overwriting run start again instead of resuming.
+        """
         if self._finished:
             return (
                 "; embed what is new and what has changed with append=True, or start "
@@ -216,7 +219,7 @@ class ShardFolder:
                 )
 
     def _clear(self) -> None:
-        """Remove an earlier run's files; the journal lists them until the last one is removed."""
+        """Remove an earlier run's files; the journal lists them until all are removed."""
         state = self._state
         assert state.plan is not None
         state.journal.begin(state.plan, state.records, skipped=SKIPPED_NAME in state.own)
@@ -242,7 +245,7 @@ class ShardFolder:
             note_resumed(f"{self.num_kept_rows:,} rows", state.journal.path)
 
     def select(self, rows: Iterator[Row]) -> Iterator[Row]:
-        """Return the rows to embed: all rows."""
+        """Return the rows of the inputs to embed: here all rows."""
         return rows
 
     @property
@@ -254,7 +257,10 @@ class ShardFolder:
         return shard < self._num_recorded and shard not in self._missing
 
     def add(self, window: TextWindow, embedded: EmbeddedWindow | None) -> None:
-        """Append a window to its shard, and finish the shard when it is full."""
+        """Append a window of rows to its shard, and finish the shard when it is full.
+
+        embedded: the window's results; None: the shard is finished already.
+        """
         number = self._number(window)
         if self._open is None or self._open.number != number:
             self._finish_shard()
@@ -282,11 +288,11 @@ class ShardFolder:
             self._finish_shard()
 
     def _elastic(self, number: int) -> bool:
-        """Return whether a shard may have any length: a new shard, without ``shard_rows``."""
+        """Return whether a shard may get any length: it is new, and ``shard_rows`` is not given."""
         return self.shard_rows is None and number >= self._num_recorded
 
     def _number(self, window: TextWindow) -> int:
-        """Return a window's shard number: its own, or that of the open shard if it is elastic."""
+        """Return the number of a window's shard: its own, or the open one's if that is elastic."""
         if not self._elastic(window.shard):
             return window.shard
         shard = self._open
@@ -450,7 +456,7 @@ class ShardFolder:
                         store.__exit__(kind or KeyboardInterrupt, error, traceback)
 
     def _keep(self, kind: type[BaseException]) -> None:
-        """Finish a stopped run's open shard with the rows that it has, if shards may be shorter."""
+        """Finish the open shard as it is when the run is stopped, if shards may have any length."""
         shard = self._open
         if shard is None or issubclass(kind, OutputError) or not self._elastic(shard.number):
             return

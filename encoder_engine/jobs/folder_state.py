@@ -1,4 +1,4 @@
-"""The state of a folder before a run: its records, the files they list, and other files."""
+"""The state of a folder before a run: the shards recorded in it, their files, and other files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _PARTIAL_NAME = re.compile(
 
 @dataclass(frozen=True, kw_only=True)
 class FolderState:
-    """The records of a folder, and the names of the files in it that they list.
+    """The shards recorded in a folder, and the files there that belong to them.
 
     manifest: the folder's manifest; None: the folder is not complete.
     records: the shards' records, of the manifest or else of the journal.
@@ -49,7 +49,7 @@ class FolderState:
 
     @property
     def plan(self) -> dict[str, Any] | None:
-        """The model, tokenizer and options of earlier runs, as recorded; None without records."""
+        """The model, tokenizer and options of earlier runs; None: nothing is recorded."""
         return self.journal.plan if self.manifest is None else self.manifest["plan"]
 
 

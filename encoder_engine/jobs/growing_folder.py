@@ -77,7 +77,7 @@ _UNSEEN, _SAME, _CHANGED = range(3)
 
 
 class KnownRows:
-    """Marks the rows of a store that are still in its inputs, in a temporary database.
+    """Marks which rows of a store are still in its inputs, in a temporary database.
 
     How it works: the key of a row is its id, or without ids the digest of its file and its text. A
     row of the inputs is new if the store lacks its key, or has it less often than the inputs. A row
@@ -125,9 +125,9 @@ class KnownRows:
             yield row
 
     def outdated(self, *, missing: bool) -> npt.NDArray[np.int64]:
-        """Return the stored rows whose text has changed, with ``missing`` also rows no input has.
+        """Return the numbers of the stored rows to drop: those whose text has changed.
 
-        To be called when :meth:`unknown` has yielded its last row.
+        missing: also those that the inputs lack. Call it after :meth:`unknown` has yielded all.
         """
         states = (_CHANGED, _UNSEEN) if missing else (_CHANGED, _CHANGED)
         found = self._rows.execute(
@@ -155,7 +155,7 @@ def is_finished(folder: Path) -> bool:
 
 
 class GrowingFolder(ShardFolder):
-    """Embeds rows that are new or have changed; writes a folder of vectors as its next version."""
+    """An :class:`Output` that adds new and changed rows to a finished folder of shards."""
 
     def __init__(self, job: DatasetJob, plan: dict[str, Any], model_name: str) -> None:
         self._target = job.output.resolve()
@@ -203,7 +203,10 @@ class GrowingFolder(ShardFolder):
         super()._begin(stack)
 
     def _remove_others(self) -> None:
-        """Remove temporary files of appends of another generation or with other settings."""
+        """Remove the temporary files of an append that this run cannot resume.
+
+        It was of another generation, or had other settings.
+        """
         if not self._place.exists():
             return
         if {path.name for path in self._place.iterdir()} - {"delta", "next"}:
@@ -217,7 +220,7 @@ class GrowingFolder(ShardFolder):
             shutil.rmtree(self._place)
 
     def select(self, rows: Iterator[Row]) -> Iterator[Row]:
-        """Return the rows to embed: those that are new or have changed."""
+        """Return the rows of the inputs to embed: those that are new or have changed."""
         return self._known.unknown(rows)
 
     def _restart_advice(self) -> str:
@@ -282,7 +285,7 @@ class GrowingFolder(ShardFolder):
         self._former = manifest
 
     def _groups(self, outdated: npt.NDArray[np.int64]) -> list[list[_Piece]]:
-        """Return, for each shard of the next generation, the shards whose kept rows go into it."""
+        """Return the shards whose kept rows make each shard of the next generation."""
         former = [(self._target, ShardRecord(**shard)) for shard in self._former["shards"]]
         new = [(self._folder, record) for record in self._records]
         groups: list[list[_Piece]] = []
@@ -303,7 +306,10 @@ class GrowingFolder(ShardFolder):
         return groups
 
     def _write(self, folder: Path, number: int, pieces: list[_Piece]) -> ShardRecord:
-        """Hard-link a shard that keeps all rows, or write one from the kept rows of several."""
+        """Write a shard of the next generation from the kept rows of ``pieces``; return its record.
+
+        A single shard that keeps all its rows is hard-linked.
+        """
         names = [*shard_names(number, self._plan["options"]), rows_name(number)]
         first = pieces[0].record
         if len(pieces) == 1 and pieces[0].stays.all():
@@ -339,7 +345,7 @@ class GrowingFolder(ShardFolder):
                 )
 
     def _copy(self, piece: _Piece, store: VectorStore) -> None:
-        """Copy the rows of an old shard that the append keeps into a store."""
+        """Append the rows that a shard keeps to ``store``."""
         path = piece.folder / shard_name(piece.record.shard, self._job.shard_format)
         first_row = 0
         if path.suffix != ".npy":

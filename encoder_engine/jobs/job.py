@@ -1,4 +1,4 @@
-"""Inputs, output and options of a run over files, checked before a model is loaded."""
+"""The inputs, output and options of a run over files, checked before a model is loaded."""
 
 from __future__ import annotations
 
@@ -66,8 +66,9 @@ class DatasetOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetJob:
-    """Inputs that exist and an output that can be written: a file, or a folder if ``sharded``.
+    """A run to be made: inputs that exist, and an output that can be written.
 
+    ``sharded``: the output is a folder; else a file.
     ``address``: the address to which the finished folder is copied, if any.
     """
 
@@ -84,7 +85,7 @@ class DatasetJob:
 
     @property
     def shard_format(self) -> ShardFormat:
-        """The file format of the shards, which is their suffix."""
+        """The file format of the shards, which is the suffix of their names."""
         # Rows of different lengths make no array, and an array has no further columns.
         in_table = self.options.task in ("sparse", "tokens", "predictions") or self.options.keep
         default: ShardFormat = "parquet" if in_table else "npy"
@@ -92,7 +93,7 @@ class DatasetJob:
 
     @property
     def skipped_path(self) -> Path:
-        """The path of the list of skipped rows."""
+        """The path of the file that lists skipped rows."""
         if self.sharded:
             return self.output / SKIPPED_NAME
         return self.output.with_suffix(".skipped.jsonl")
@@ -143,7 +144,7 @@ def open_job(
 
 
 def _with_output(opened: Inputs, target: str, options: DatasetOptions) -> DatasetJob:
-    """Decide whether the output is a file or a folder, and check that it can be written."""
+    """Make the job: its output is a file or a folder, which can be written."""
     sharded = (
         target.endswith(("/", os.sep))
         or not Path(target).suffix
@@ -175,7 +176,7 @@ def _with_output(opened: Inputs, target: str, options: DatasetOptions) -> Datase
 
 
 def _refuse_others_beside(job: DatasetJob) -> None:
-    """Raise :class:`OutputError` for files beside the output that no earlier run wrote.
+    """Raise :class:`OutputError` for files beside the output file that no earlier run wrote.
 
     A run replaces or removes a list of skipped rows and the ids of former vectors, so a foreign
     file of such a name would be lost.
@@ -217,7 +218,7 @@ def _refuse_ids_of_others(output: Path, ids: Path) -> None:
 
 
 def _cut_off_at_its_end(output: Path) -> bool:
-    """Return whether a run was killed after its vectors were complete, before they were renamed.
+    """Return whether an earlier run was killed between completing its vectors and renaming them.
 
     Such a run had removed the vectors of an earlier run, and leaves a file of ids, former or new.
     """

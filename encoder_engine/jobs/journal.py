@@ -32,7 +32,7 @@ class Journal:
     is detected. A last line cut short by a kill or a full disk is dropped, and its shard is made
     again. Reading changes nothing.
 
-    skipped: whether the list of skipped rows in the folder is this run's.
+    skipped: whether this run wrote the list of skipped rows in the folder.
     overwriting: whether an overwriting run began this journal; an overwriting run then resumes it
     instead of starting again.
     """
@@ -89,7 +89,7 @@ class Journal:
         skipped: bool = False,
         overwriting: bool = False,
     ) -> None:
-        """Write a new journal with the plan and the finished shards, replacing any other."""
+        """Write a new journal with a plan and finished shards in the place of the present one."""
         self.plan, self.records, self.skipped, self._last = plan, list(records), skipped, ""
         self.overwriting = overwriting
         first = {"plan": plan, "overwriting": True} if overwriting else {"plan": plan}
@@ -99,12 +99,12 @@ class Journal:
         self._torn = False
 
     def go_on(self) -> None:
-        """Remove an incomplete last line, so that :meth:`add` can append."""
+        """Remove a last line that a kill cut short, before :meth:`add` appends lines."""
         if self._torn:
             self._rewrite(overwriting=self.overwriting)
 
     def forget_overwriting(self) -> None:
-        """Let the next overwriting run start again, instead of resuming this one."""
+        """Have the next overwriting run start again, instead of resuming this one."""
         if self.overwriting:
             self._rewrite(overwriting=False)
 
@@ -113,12 +113,12 @@ class Journal:
         self.begin(self.plan, self.records, skipped=self.skipped, overwriting=overwriting)
 
     def add(self, record: ShardRecord) -> None:
-        """Append a finished shard, and wait until the line is on the disk."""
+        """Append a finished shard's record, and wait until the line is on the disk."""
         self._append(asdict(record))
         self.records.append(record)
 
     def note_skipped(self) -> None:
-        """Record that the list of skipped rows is this run's.
+        """Record that this run writes the list of skipped rows.
 
         Called before the list is published.
         """

@@ -15,7 +15,7 @@ __all__ = ["KeptColumns"]
 
 
 class KeptColumns:
-    """Makes arrays of kept values, with one type per column: the type of its first row.
+    """Makes Arrow arrays of kept columns; a column's type is that of its first row.
 
     A null in the first row makes a column of texts. Values that are not texts are written to such a
     column as JSON.
@@ -28,7 +28,10 @@ class KeptColumns:
         self._types = dict(types or {})
 
     def arrays(self, rows: Sequence[tuple[object, ...]], first_row: int) -> dict[str, Any]:
-        """Return the kept columns of rows; raise :class:`ReadError` for a value of another type."""
+        """Return the kept values of rows as arrays by column.
+
+        Raises :class:`ReadError` for a value of another type than its column's.
+        """
         columns = zip(*rows, strict=True)
         return {
             name: self._array(name, list(values), first_row)

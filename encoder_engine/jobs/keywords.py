@@ -1,4 +1,4 @@
-"""The keywords of jobs over files, and the function that runs a job."""
+"""The keyword arguments of jobs over files, and the function that runs a job."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def run_over_files(
     *,
     pair_column: str | None = None,
 ) -> DatasetSummary:
-    """Run a kind of results over files; see :meth:`Embedder.encode_dataset`.
+    """Compute a kind of results of files' rows; see :meth:`Embedder.encode_dataset`.
 
     keywords: the job's (:class:`JobKeywords`), and those of the model's call.
     """

@@ -24,7 +24,7 @@ _MOST_REASON_CHARACTERS = 500
 
 
 class Output(Protocol):
-    """Takes the windows of a run in order; a context manager."""
+    """Takes the results of a run, window by window, in order; a context manager."""
 
     @property
     def shard_rows(self) -> int | None:
@@ -39,7 +39,7 @@ class Output(Protocol):
 
     @property
     def skipped_path(self) -> Path:
-        """The path of the list of skipped rows."""
+        """The path of the file that lists skipped rows."""
 
     @property
     def num_kept_rows(self) -> int:
@@ -47,19 +47,19 @@ class Output(Protocol):
 
     @property
     def num_truncated_rows(self) -> int | None:
-        """The number of truncated rows of the output; None: the run's own count is complete."""
+        """The number of truncated rows of the output; None: as many as this run counts."""
 
     def select(self, rows: Iterator[Row]) -> Iterator[Row]:
-        """Return the rows to embed."""
+        """Return those of the inputs' rows that are to be embedded."""
 
     def done(self, shard: int) -> bool:
         """Return whether a shard is finished, so that its rows need not be embedded."""
 
     def add(self, window: TextWindow, embedded: EmbeddedWindow | None) -> None:
-        """Append a window; ``embedded`` is None for a window of a finished shard."""
+        """Append a window of rows and its results; None for a window of a finished shard."""
 
     def complete(self, skipped: SkippedRows) -> None:
-        """Finish the output: no more windows follow."""
+        """Finish the output, as no more windows follow."""
 
     def __enter__(self) -> Self: ...
 
@@ -72,7 +72,7 @@ class Output(Protocol):
 
 
 class SkippedRows:
-    """Lists skipped rows: ``file``, ``number`` (line or row, from 1) and ``reason``.
+    """The list of skipped rows: ``file``, ``number`` (line or row, from 1) and ``reason`` of each.
 
     The list is published when the run is complete, and only where a row was skipped.
     """
@@ -93,7 +93,7 @@ class SkippedRows:
         self.num_rows += 1
 
     def publish(self) -> None:
-        """Publish the list; if no row was skipped, remove an earlier run's list."""
+        """Give the list its final name; if no row was skipped, remove an earlier run's list."""
         with writing(self._path):
             if self._file is None:
                 self._path.unlink(missing_ok=True)
@@ -107,7 +107,7 @@ class SkippedRows:
 
 
 class SingleFile:
-    """Writes all vectors into one file, which appears when it is complete."""
+    """An :class:`Output` that writes all results into one file, which appears complete."""
 
     def __init__(self, job: DatasetJob) -> None:
         self._has_identifiers = job.options.id_column is not None
@@ -134,11 +134,11 @@ class SingleFile:
         return rows
 
     def done(self, shard: int) -> bool:
-        """Return False: a single file is finished only at the end."""
+        """Return False: a single file has no finished shards to resume after."""
         return shard < 0
 
     def add(self, window: TextWindow, embedded: EmbeddedWindow | None) -> None:
-        """Append a window."""
+        """Append the results of a window (consecutive rows)."""
         assert embedded is not None
         names = window.present_identifiers if self._has_identifiers else ()
         kept = self._kept.arrays(window.kept, window.first_row)

@@ -49,7 +49,7 @@ def ahead(items: Iterator[Item], num_items: int = 1) -> Generator[Item]:
 
 
 class BackgroundWriter:
-    """Makes calls in a thread, one at a time and in order; a context manager.
+    """Makes calls in another thread, one at a time and in order; a context manager.
 
     A call first waits for the one before, and raises its exception. Leaving the context waits for
     the last call, and raises its exception unless another one is propagating.

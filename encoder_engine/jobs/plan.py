@@ -1,4 +1,4 @@
-"""The plan of a run: all values that decide its bytes; only a run with an equal plan resumes."""
+"""The plan of a run: all values that decide the bytes it writes; only an equal plan is resumed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SHOWN_DIGITS = 12
 
 
 def make_plan(kind: Kind, job: DatasetJob, resolved: Any) -> dict[str, Any]:
-    """Return model, tokenizer, options of call and job, and versions, as JSON values.
+    """Return a run's plan: model, tokenizer, options of call and job, versions, as JSON values.
 
     The plan leaves out workers, ``on_error``, and the names of the inputs, whose rows are compared
     by their digests. ``resolved``: the options of the call, as for :func:`describe_results`.
@@ -49,7 +49,7 @@ def make_plan(kind: Kind, job: DatasetJob, resolved: Any) -> dict[str, Any]:
 
 
 def plan_changes(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """Describe what differs between a folder's plan and a run's; empty: the run may resume."""
+    """Describe how a run's plan differs from a folder's; empty: the run may resume."""
     return describe_changes(before, now, _describe_change)
 
 

@@ -1,4 +1,4 @@
-"""Runs a job: reads rows in windows, embeds them and writes them in order; stages overlap."""
+"""Runs a job: reads rows in windows, computes their results and writes them; stages overlap."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class DatasetSummary:
 
     @property
     def padding_saved(self) -> float:
-        """The share of padding that was saved: tokens of padded batches that were not computed."""
+        """The share, 0 to 1, of padded batches' tokens that would have been padding."""
         return 1 - self.tokens / self.padded_tokens if self.padded_tokens else 0.0
 
     def as_json(self) -> dict[str, Any]:
@@ -94,7 +94,10 @@ class DatasetSummary:
 def run_job(
     job: DatasetJob, kind: Kind, *, load_seconds: float = 0.0, watch: Watch | None = None
 ) -> DatasetSummary:
-    """Embed all rows; ``watch``: called after each window with the summary and bytes read."""
+    """Compute the results of all rows of a job, and write them.
+
+    ``watch``: called after each window with the summary and the bytes read.
+    """
     start = time.perf_counter()
     model, call = kind.model, _call_for(job, kind)
     options = kind.resolve(**call)
@@ -143,9 +146,10 @@ def run_job(
 
 
 def _call_for(job: DatasetJob, kind: Kind) -> dict[str, Any]:
-    """Return the call's options: texts are documents, with the prompt of ``encode_document``.
+    """Return the options with which a job calls the model, for documents.
 
-    Where the text of that prompt is empty, the model's default prompt applies.
+    Without a prompt, that of ``encode_document`` applies; where its text is empty, the model's
+    default prompt.
     """
     call, prompts = dict(job.options.encode), kind.model.prompts
     has_prompt = call.get("prompt") is not None or call.get("prompt_name") is not None
@@ -175,7 +179,7 @@ def kept_rows(job: DatasetJob, output: Output) -> str:
 def _ways_on(
     job: DatasetJob, output: Output, error: EncoderEngineError, *, any_done: bool
 ) -> list[str]:
-    """Return advice on resuming a failed run, to add to its error message."""
+    """Return sentences on how to resume a failed run, to add to its error."""
     notes = []
     if isinstance(error, RowError) and job.options.on_error == "fail":
         notes.append("or leave bad rows out with on_error='skip'")
@@ -243,7 +247,7 @@ def _write_all(
 
 
 def _timed(windows: Iterator[TextWindow], seconds: dict[str, float]) -> Iterator[TextWindow]:
-    """Yield the windows, and add the seconds spent reading them to ``seconds``."""
+    """Yield the windows, and add the seconds spent waiting for them to ``seconds["read"]``."""
     while True:
         start = time.perf_counter()
         window = next(windows, None)

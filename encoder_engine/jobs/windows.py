@@ -1,4 +1,4 @@
-"""Divides the rows of all inputs into shards, and the rows of a shard into windows."""
+"""Divides the rows of all inputs into shards, and a shard into windows of consecutive rows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ _LEAST_TEXTS = 16
 class TextWindow:
     """Consecutive rows of one shard; ``first_row`` counts from the first row of the inputs.
 
-    ``texts``: the text of each row, or both texts of a pair. ``sources``: the files of the rows.
+    ``texts``: the text of each row, or both texts of a pair.
+    ``sources``: the files of the rows.
     ``kept``: the values of each row in the columns that the output keeps.
     """
 
@@ -53,7 +54,7 @@ class WindowSize:
         self._timed = timed
 
     def observe(self, num_texts: int, seconds: float) -> None:
-        """Adapt the size to the seconds that a window took."""
+        """Adapt the number of rows to the seconds that the results of a window took."""
         if not self._timed or num_texts < self.num_texts:
             return
         if seconds < _WINDOW_SECONDS / 2:

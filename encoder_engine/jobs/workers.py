@@ -1,4 +1,4 @@
-"""Embeds the windows of a run in this process or in several, with equal results bit for bit."""
+"""Computes the results of a run's windows in one process or several, with equal bytes."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _WINDOWS_AHEAD = 2
 
 
 class WindowEmbedder(Protocol):
-    """Embeds windows and yields them in order."""
+    """Computes the results of windows of rows, in order."""
 
     def embed(
         self, windows: Iterator[TextWindow], done: Callable[[int], bool]
     ) -> Generator[tuple[TextWindow, EmbeddedWindow | None]]:
-        """Embed all windows except those of finished shards."""
+        """Yield each window with its results, or None if ``done`` says its shard is finished."""
 
 
 class LocalEmbedder:
@@ -52,7 +52,7 @@ class LocalEmbedder:
     def embed(
         self, windows: Iterator[TextWindow], done: Callable[[int], bool]
     ) -> Generator[tuple[TextWindow, EmbeddedWindow | None]]:
-        """Embed all windows except those of finished shards."""
+        """Yield each window with its results, or None if ``done`` says its shard is finished."""
         tokenized = self._tokenize(windows, done)
         with closing(ahead(tokenized) if self._overlapped else tokenized) as halves:
             for window, half in halves:
@@ -73,12 +73,12 @@ class LocalEmbedder:
 
 
 def compute_window(kind: Kind, tokenized: Any, options: Any) -> EmbeddedWindow:
-    """Compute the results of a tokenized window."""
+    """Compute the results of a tokenized window (consecutive rows of the inputs)."""
     return kind.compute_window(tokenized, options)
 
 
 class WorkerPool:
-    """Embeds in several processes, each with a copy of the model and, if used, its own GPU."""
+    """Computes windows in several processes, each with a copy of the model and perhaps a GPU."""
 
     def __init__(self, kind: Kind, call: dict[str, Any], num_workers: int) -> None:
         model = kind.model
@@ -100,9 +100,10 @@ class WorkerPool:
     def embed(
         self, windows: Iterator[TextWindow], done: Callable[[int], bool]
     ) -> Generator[tuple[TextWindow, EmbeddedWindow | None]]:
-        """Embed all windows except those of finished shards, two per worker in advance.
+        """Yield each window with its results, or None if ``done`` says its shard is finished.
 
-        An exception of ``windows`` is raised after the windows before it.
+        Two windows per worker are computed in advance. An exception of ``windows`` is raised after
+        the windows before it.
         """
         import multiprocessing
         from concurrent.futures import ProcessPoolExecutor
@@ -156,7 +157,7 @@ class WorkerPool:
 
 
 def worker_devices(kind: str, num_workers: int) -> list[str]:
-    """Return the device of each worker: the CPU for all, or one GPU each.
+    """Return the device of each worker: "cpu" for all, or a GPU each; ``kind``: "cpu" or "cuda".
 
     Raises :class:`InputError` where there are fewer GPUs than workers.
     """
@@ -173,7 +174,7 @@ def worker_devices(kind: str, num_workers: int) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Task:
-    """The arguments of a worker that are the same for all windows of a run.
+    """What a worker process needs to know once for all windows of a run.
 
     embedding: the description of model and options; the worker's must be equal.
     """
@@ -209,7 +210,7 @@ def _start_worker(devices: SimpleQueue[str]) -> None:
 
 
 def make_current(device: str) -> None:
-    """Make a worker's GPU PyTorch's current device, for tensors and streams without a device."""
+    """Make a worker's GPU PyTorch's current device, which it uses where none is named."""
     if device.startswith("cuda"):
         torch_engine("a GPU").make_current(device)
 

@@ -47,14 +47,17 @@ def exact_match(predicted: str, answers: Sequence[str]) -> float:
 
 
 def answer_f1(predicted: str, answers: Sequence[str]) -> float:
-    """Return the greatest word F1 over the gold answers; see :func:`exact_match`."""
+    """Return the greatest F1, in words, of the prediction with a gold answer; 0 to 1.
+
+    answers: see :func:`exact_match`.
+    """
     return max(_overlap(predicted, answer) for answer in _listed(answers))
 
 
 def answer_scores(
     predicted: Mapping[str, str], answers: Mapping[str, Sequence[str]]
 ) -> AnswerScores:
-    """Score predictions by question id.
+    """Score predicted answers against gold answers, both by the question's id.
 
     Raises :class:`InputError` if a question has no prediction, instead of counting it as wrong.
     """

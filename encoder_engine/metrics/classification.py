@@ -44,7 +44,7 @@ def confusion_matrix(gold: Labels, predicted: Labels, *, num_classes: int) -> Co
 
 
 def accuracy(gold: Labels, predicted: Labels) -> float:
-    """Return the share of rows whose predicted class is right; integers [N]."""
+    """Return the share, 0 to 1, of rows whose predicted class is right; both are integers [N]."""
     rows, columns = paired(gold, predicted)
     return float((rows == columns).mean())
 
@@ -67,7 +67,7 @@ def class_scores(confusion: Counts) -> list[ClassScores]:
 
 
 def macro_f1(confusion: Counts) -> float:
-    """Return the mean F1 over the classes that occur in gold or predicted labels."""
+    """Return the mean F1, 0 to 1, over the classes that occur in gold or predicted labels."""
     present = (confusion.sum(0) + confusion.sum(1)) > 0
     scores = [
         score.f1 for score, there in zip(class_scores(confusion), present, strict=True) if there

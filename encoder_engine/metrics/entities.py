@@ -70,7 +70,7 @@ def entity_scores(
     predicted: Iterable[Sequence[str]],
     convention: Convention = "conlleval",
 ) -> dict[str, EntityScores]:
-    """Score rows of tags by type, and all types together under ``""``.
+    """Score predicted rows of tags against gold rows, by entity type; ``""``: all types together.
 
     Raises :class:`InputError` for different numbers of rows or words, and for an invalid tag.
     """

@@ -17,7 +17,10 @@ __all__ = ["paired", "paired_scores"]
 def paired(
     gold: npt.ArrayLike, predicted: npt.ArrayLike, *, num_classes: int | None = None
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return gold and predicted classes, int64 [N]; :class:`InputError` names the first bad row."""
+    """Return both arrays of classes as int64 [N], of equal length, from 0 to ``num_classes - 1``.
+
+    Raises :class:`InputError`, which names the first bad row.
+    """
     both = []
     for name, values in (("gold", gold), ("predicted", predicted)):
         array = np.asarray(values)
@@ -44,7 +47,10 @@ def paired(
 def paired_scores(
     gold: npt.ArrayLike, predicted: npt.ArrayLike
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Return both as finite float64 [N]; :class:`InputError` names the first invalid row."""
+    """Return both arrays of scores as finite float64 [N], of equal length.
+
+    Raises :class:`InputError`, which names the first bad row.
+    """
     both = []
     for name, values in (("gold", gold), ("predicted", predicted)):
         try:

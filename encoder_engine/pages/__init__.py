@@ -1,1 +1,1 @@
-"""Reports and other pages, as one HTML file each."""
+"""Reports and other pages, each written as a single HTML file."""

@@ -86,7 +86,7 @@ def _shown(value: object) -> str:
 
 
 def _plain(text: str) -> str:
-    """Escape a text so that Markdown and HTML see no markup and no new table cell."""
+    """Escape a text, in which Markdown and HTML then see no markup and no new table cell."""
     for mark in "\\`*_[]<>|#":
         text = text.replace(mark, f"\\{mark}")
     return " ".join(text.split())

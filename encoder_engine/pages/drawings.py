@@ -20,7 +20,7 @@ _UNITS = (("G", 1e9), ("M", 1e6), ("k", 1e3), ("", 1))
 
 
 def draw_points(points: Mapping[str, Sequence[tuple[float, float, str]]]) -> str:
-    """Return an SVG of points (x, y, title) coloured by group, with the groups' names."""
+    """Return an SVG of points (x, y, title), coloured by group; ``points``: by the group's name."""
     everything = [point for group in points.values() for point in group]
     xs, ys = [x for x, _, _ in everything], [y for _, y, _ in everything]
     drawn = []
@@ -124,7 +124,10 @@ def draw_grid(
     columns: Sequence[str],
     titles: Sequence[Sequence[str]],
 ) -> str:
-    """Return an SVG grid of cells, from 0 (white) to 1 (blue), each with a tooltip."""
+    """Return an SVG grid of cells from 0 (white) to 1 (blue), each with its title as tooltip.
+
+    rows, columns: the labels of the grid.
+    """
     left = _MARGIN + 40
     drawn = [
         f'<text x="{left + _CELL * (n + 0.5)}" y="14" text-anchor="middle">{escape(name)}</text>'
@@ -157,7 +160,7 @@ def _share(value: float, values: Sequence[float]) -> float:
 
 
 def _with_legend(drawn: Sequence[str], names: Sequence[str]) -> str:
-    """Return a drawing with a legend of the groups' names above; the margin fits two names."""
+    """Return the SVG of a drawing under a legend of the groups' names."""
     lower = max(0, 15 * (len(names) - 2))
     body = [f'<g transform="translate(0 {lower})">', *drawn, "</g>"]
     return _svg([*body, *_legend(names)], _HEIGHT + lower)

@@ -67,7 +67,7 @@ Part = Table | Bars | Drawing
 
 
 def report_page(title: str, summary: str, parts: Sequence[Part]) -> str:
-    """Return the HTML page; texts are escaped, so that markup in them is shown literally."""
+    """Return a report as HTML; texts are escaped, so that markup in them is shown literally."""
     body = "\n".join(_part(part) for part in parts)
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -110,7 +110,7 @@ def _table(part: Table) -> str:
 
 
 def _is_text(cells: Sequence[str]) -> bool:
-    """Return whether a column contains words; such a column is aligned left and wraps."""
+    """Return whether a table's column contains words; such a column is aligned left and wraps."""
     return any(_WORD.search(cell) for cell in cells)
 
 

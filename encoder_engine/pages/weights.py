@@ -67,7 +67,7 @@ class HeadWeights(NamedTuple):
 
 
 def weights_page(title: str, summary: str, words: Sequence[str], weights: HeadWeights) -> str:
-    """Return the HTML page; texts are escaped, so that markup in them is shown literally."""
+    """Return the page as HTML; texts are escaped, so that markup in them is shown literally."""
     script = _SCRIPT.read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     sizes = {
@@ -103,7 +103,7 @@ def weights_page(title: str, summary: str, words: Sequence[str], weights: HeadWe
 
 
 def _grid(heads: Sequence[tuple[int, int]]) -> str:
-    """Return the HTML of a row of buttons for each layer, in the order of ``heads``."""
+    """Return an HTML table of buttons, one for each head; a layer's are in a row."""
     most = max((head for _, head in heads), default=-1) + 1
     rows: dict[int, list[str]] = {}
     for number, (layer, head) in enumerate(heads):

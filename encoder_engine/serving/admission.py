@@ -1,7 +1,7 @@
 """Admits a request with all its texts, or refuses it at once: by bytes, size and expected wait.
 
-How it works: lanes (threads that compute) serve the clients in turn. The limit therefore applies
-not to the whole queue, but to what is computed before the last text of a request
+How it works: lanes (threads that compute batches) serve the clients in turn. The limit therefore
+applies not to the whole queue, but to what is computed before the last text of a request
 (:meth:`Load.before`). A small request is admitted beside a large one of another client, however
 long the large one takes.
 """
@@ -39,7 +39,7 @@ FULL_SHARE = 0.95
 
 
 class Admission:
-    """Counts the calls of a service, their texts and answers, and refuses those beyond the limits.
+    """Counts a service's unanswered calls and their bytes, and refuses calls beyond the limits.
 
     num_calls: admitted calls that are not answered yet.
     num_bytes: the bytes of these calls' texts.
@@ -58,8 +58,8 @@ class Admission:
         """Count a call and the bytes of its texts until :meth:`end`.
 
         Raises :class:`DrainingError` while the service is shutting down, :class:`OverloadedError`
-        where too many calls or bytes are queued, and :class:`InputError` for more bytes than the
-        limit alone.
+        where too many calls or bytes are queued, and :class:`InputError` for texts with more bytes
+        than the whole queue may have.
         """
         most = self._options.max_queue_bytes
         self._check_calls()
@@ -103,16 +103,19 @@ class Admission:
         self.answer_bytes += num_bytes
 
     def check_queue(self, client: Hashable) -> None:
-        """Refuse a new request before its body is read: the queue alone would outlast its deadline.
+        """Refuse a client's new request, before its body is read, where the queue is too long.
 
         Raises :class:`DrainingError` while the service is shutting down, and
-        :class:`OverloadedError` where the queue is too long for a request of any size.
+        :class:`OverloadedError` where a request of any size would wait too long.
         """
         self._check_calls()
         self._check_turn(client, 0, None)
 
     def check_size(self, model: str, costs: Sequence[float], lengths: Sequence[int]) -> None:
-        """Raise :class:`RequestSizeError` for texts that alone exceed the limit of the queue."""
+        """Raise :class:`RequestSizeError` for a request that exceeds the queue's limit by itself.
+
+        costs, lengths: the cost and the number of tokens of each of its texts.
+        """
         most, unit = self._options.max_queue_tokens, "tokens"
         sizes: Sequence[float] = lengths
         if most is None:
@@ -136,13 +139,12 @@ class Admission:
         cost: float | None = None,
         num_tokens: int | None = None,
     ) -> None:
-        """Refuse a request that the queue would delay beyond its deadline.
+        """Raise :class:`OverloadedError` for a request that would wait too long in the queue.
 
-        An idle service accepts every request.
+        An idle service accepts every request. Shutdown refuses no call that :meth:`begin` admitted.
 
-        seconds: the time left until the request's deadline. cost, num_tokens: None where they are
-        not known yet. Raises :class:`OverloadedError`. A call that :meth:`begin` admitted is also
-        computed while the service is shutting down.
+        seconds: the time left until the request's deadline.
+        cost, num_tokens: of all its texts; None: not known yet.
         """
         if not self._dispatcher.scheduler.num_texts:
             return
@@ -159,10 +161,10 @@ class Admission:
             )
 
     def _check_turn(self, flow: Hashable, priority: int, size: float | None) -> None:
-        """Refuse a request if too much would be computed before its last text.
+        """Raise :class:`OverloadedError` if too much would be computed before the last text.
 
-        size: the seconds, or the tokens, of the request, in the unit of the limit; None: not known
-        yet.
+        flow: the request's client.
+        size: of the request, in seconds, or in tokens if the limit is in tokens; None: unknown yet.
         """
         dispatcher, most = self._dispatcher, self._options.max_queue_tokens
         if not dispatcher.scheduler.num_texts:
@@ -184,7 +186,7 @@ class Admission:
             )
 
     def _check_calls(self) -> None:
-        """Refuse a new call while ``max_requests`` calls are not answered."""
+        """Raise :class:`OverloadedError` while ``max_requests`` calls are unanswered."""
         self._check_open()
         most = self._options.max_requests
         if self.num_calls >= most:
@@ -196,7 +198,10 @@ class Admission:
             raise DrainingError("the service is shutting down; send the request to another one")
 
     def overloaded(self, reason: str, seconds: float | None = None) -> OverloadedError:
-        """Count a refusal, and return its error with the seconds after which to try again."""
+        """Count a refused request, and return its error, which names the seconds until a new try.
+
+        seconds: None: the time that all waiting texts take.
+        """
         self._signals.rejected["overloaded"] += 1
         wait = self._dispatcher.wait_seconds() if seconds is None else seconds
         return OverloadedError(f"{reason}; try again later", retry_after=max(0.1, wait))

@@ -1,4 +1,4 @@
-"""Hands batches of waiting texts to idle lanes, and their results to the requests.
+"""Hands batches of waiting texts to idle lanes, and the batches' results to the requests.
 
 How it works: a lane is a thread that computes batches. An idle lane starts without waiting; what
 queues while it computes is its next batch. A batch is as large as ``batch_ms`` allows at the speed
@@ -54,14 +54,17 @@ LEAST_SECONDS = 1e-5
 
 
 class Rate:
-    """The cost that a lane computes per second, a moving average; see :meth:`ServedModel.costs`."""
+    """The speed at which a lane computes a model: cost per second, a moving average.
+
+    For the unit of a text's cost see :meth:`ServedModel.costs`.
+    """
 
     def __init__(self) -> None:
         self._seconds = self._cost = self._seconds_each = 0.0
 
     @property
     def known(self) -> bool:
-        """Whether a batch has been computed, so that there is a rate."""
+        """Whether a batch has been computed since the start or the last :meth:`reset`."""
         return self._seconds > 0.0
 
     @property
@@ -70,7 +73,7 @@ class Rate:
         return self._cost / self._seconds if self.known else 0.0
 
     def observe(self, cost: float, seconds: float) -> None:
-        """Add a computed batch to the estimate."""
+        """Add a computed batch's cost and seconds to the average."""
         share = SHARE * min(1.0, cost / FIRST_COST) if self.known else 1.0
         self._cost += share * (cost - self._cost)
         self._seconds += share * (max(seconds, LEAST_SECONDS) - self._seconds)
@@ -81,19 +84,21 @@ class Rate:
         self._seconds = self._cost = self._seconds_each = 0.0
 
     def seconds(self, cost: float) -> float:
-        """Return the seconds that one lane takes for a cost; 0 before the first batch."""
+        """Return the seconds that a lane takes for texts of this cost; 0 before the first batch."""
         return cost * self._seconds_each
 
     def budget(self, milliseconds: float) -> float:
-        """Return the cost that takes this time; before the first batch, a fixed cost."""
+        """Return the cost that a lane computes in this time; FIRST_COST before the first batch."""
         return self.per_second * milliseconds / 1000.0 if self.known else FIRST_COST
 
 
 class Dispatcher:
-    """The lanes of a service and their queue; used in the event loop's thread and by the lanes.
+    """The lanes of a service, and the queue of texts that they compute.
+
+    It is used in the event loop's thread and in the lanes' threads.
 
     scheduler: the waiting texts; without the lock only its counts are read.
-    rates: the speed of each model.
+    rates: the speed of each model, by the model's name.
     """
 
     def __init__(
@@ -122,27 +127,28 @@ class Dispatcher:
         self._num_failures = 0
 
     def close(self) -> None:
-        """End each lane after its batch; waiting texts are not computed."""
+        """Have each lane end after its present batch; waiting texts are not computed."""
         with self._lock:
             lanes, self._lanes, self._idle = self._lanes, [], {}
         for lane in lanes:
             lane.close()
 
     def seconds(self, model: str, cost: float) -> float:
-        """Return the seconds that all lanes together take for a cost.
+        """Return the seconds in which all lanes together compute a model's texts of this cost.
 
         0 while the speed is unknown.
         """
         return self.rates[model].seconds(cost) / max(len(self._lanes), 1)
 
     def wait_seconds(self) -> float:
-        """Return the seconds that all waiting texts take, each at the speed of its model."""
+        """Return the seconds that the lanes take for all waiting texts, at each model's speed."""
         with self._lock:
             return self._seconds((key, cost) for key, (cost, _) in self.scheduler.waiting.items())
 
     def turn_seconds(self, flow: Hashable, priority: int, size: float | None) -> float:
-        """Return the time until the last texts of a new request of a flow begin to be computed.
+        """Return the seconds until a client's new request has its last texts in a batch.
 
+        flow: the client.
         size: the seconds that the request takes; None: as many as a waiting text on average.
         """
         total = self.wait_seconds()
@@ -156,9 +162,9 @@ class Dispatcher:
         return load.before(size, own, total, quantum)
 
     def turn_tokens(self, flow: Hashable, priority: int, size: float | None) -> float:
-        """Return the number of tokens computed before a new request's last texts.
+        """Return the number of tokens computed before the last texts of a client's new request.
 
-        See :meth:`turn_seconds`.
+        size: the tokens of the request; None: as many as a waiting text has on average.
         """
         with self._lock:
             scheduler = self.scheduler
@@ -202,7 +208,7 @@ class Dispatcher:
                 self.scheduler.remove(request)
 
     def dispatch(self) -> None:
-        """Give idle lanes their next batches; a lingering lane may go on waiting for more texts."""
+        """Give each idle lane its next batch; lingering lanes may go on waiting for more texts."""
         with self._lock:
             ready = [
                 lane for lane, least in self._idle.items() if self.scheduler.num_texts >= least
@@ -215,7 +221,7 @@ class Dispatcher:
                 lane.submit(job)
 
     def _next_job(self) -> Job | None:
-        """Take the next batch of the queue; None: nothing waits. The lock must be held."""
+        """Take the next batch out of the queue; None: no texts wait. The lock must be held."""
         if not self.scheduler.num_texts:
             return None
         key = self.scheduler.next_key
@@ -236,9 +242,9 @@ class Dispatcher:
         return Job(batch, model, key.task, key.options, parts, waits, expected)
 
     def _report(self, lane: Lane, job: Job, outcome: Outcome) -> Job | float | None:
-        """Pass a finished batch to the event loop, and return the lane's next batch.
+        """Have the event loop answer a finished batch; return what the lane does next.
 
-        If there is no next batch yet, returns the seconds to linger, or None. Called in the lane's
+        That is its next batch, or the seconds to linger, or None: it is idle. Called in the lane's
         thread.
         """
         following: Job | float | None = None
@@ -251,9 +257,9 @@ class Dispatcher:
         return following if self._call_soon(self._finish, job, outcome) else None
 
     def _follow(self, lane: Lane, job: Job, outcome: Outcome) -> Job | float | None:
-        """Count a finished batch, and return the next one as :meth:`_report` does.
+        """Count a finished batch and return what the lane does next, as :meth:`_report` does.
 
-        Needs the lock.
+        The lock must be held.
         """
         batch, scheduler = job.batch, self.scheduler
         following: Job | float | None = None
@@ -276,7 +282,7 @@ class Dispatcher:
         return following
 
     def _recover(self, lane: Lane, error: Exception) -> None:
-        """Make a lane idle whose next batch could not be taken; the event loop will try again.
+        """Make the lane idle after a failure to take its next batch; the event loop will try again.
 
         The lock must be held.
         """
@@ -288,7 +294,7 @@ class Dispatcher:
         self._call_soon(self.dispatch)
 
     def _call_soon(self, call: Callable[..., None], *given: Any) -> bool:
-        """Call a function in the event loop's thread; return whether the loop is still open."""
+        """Schedule a call in the event loop's thread; return whether the loop is still open."""
         assert self._loop is not None
         try:
             self._loop.call_soon_threadsafe(call, *given)
@@ -298,7 +304,10 @@ class Dispatcher:
         return True
 
     def _end_linger(self, lane: Lane) -> Job | None:
-        """Return the next batch of a lane that has lingered; called in the lane's thread."""
+        """Return the next batch of a lane that has lingered, or None: it stays idle.
+
+        Called in the lane's thread.
+        """
         with self._lock:
             if lane not in self._idle:
                 # The lane is no longer idle: a batch, or its end, is on its way.

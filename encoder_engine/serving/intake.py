@@ -1,4 +1,4 @@
-"""Tokenizes requests, and queues or refuses each.
+"""Tokenizes the texts of requests, and queues or refuses each request.
 
 How it works: the requests that arrive in one pass of the event loop are tokenized together, by one
 call of the tokenizer for each model, task and set of options. A call takes 10 us beside the few
@@ -52,7 +52,7 @@ class Intake:
         self._arrived.append(request)
 
     def queue(self, group: list[Request], rows: WindowRows) -> None:
-        """Queue tokenized requests that share a key; ``rows``: the tokens of all their texts."""
+        """Queue requests that were tokenized together; ``rows``: the tokens of all their texts."""
         lengths, truncated = rows.lengths.tolist(), rows.truncated.tolist()
         start = 0
         for request in group:
@@ -94,7 +94,7 @@ class Intake:
         self.queue(group, rows)
 
     def _queue(self, request: Request) -> None:
-        """Queue a request. Raises the exceptions of :class:`Admission` if it is refused."""
+        """Queue a tokenized request, or raise the exception by which :class:`Admission` refuses."""
         key, lengths, signals = request.key, request.num_tokens, self._signals
         assert isinstance(key, Key)
         served = self._models[key.model]

@@ -36,7 +36,10 @@ __all__ = ["Job", "Lane", "Outcome", "Work", "compute_parts", "rows_of"]
 
 
 class Work(NamedTuple):
-    """Rows of one request for a lane to compute; ``first_text``: the index of the first text."""
+    """The tokenized texts of one request in a batch: ``rows[start:stop]``.
+
+    ``first_text``: the index of their first text in the request.
+    """
 
     rows: WindowRows
     start: int
@@ -45,8 +48,9 @@ class Work(NamedTuple):
 
 
 class Job(NamedTuple):
-    """A batch, with its model, task and options, for a lane to compute.
+    """What a lane computes at a time: a batch, with its model, task and options.
 
+    parts: the tokenized texts of each request in the batch.
     queue_seconds: how long the requests waited that begin with this batch.
     expected_seconds: the time that the batch should take; 0: unknown.
     """
@@ -61,7 +65,7 @@ class Job(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """The outcome of a batch: for each part, its results or its exception.
+    """What came of a batch: for the part of each request, its results or its exception.
 
     failed: every part raised an exception, and no exception names a text as the cause.
     """
@@ -74,7 +78,7 @@ class Outcome(NamedTuple):
 def compute_parts(
     model: ServedModel, task: Task, options: Any, parts: Sequence[Work]
 ) -> tuple[list[Any], bool]:
-    """Return the result or the exception of each part, and ``failed`` of :class:`Outcome`."""
+    """Compute a batch; return each part's results or exception, and :attr:`Outcome.failed`."""
     results: list[Any] = [None] * len(parts)
     failures = 0
     groups = [list(range(len(parts)))]
@@ -112,7 +116,11 @@ def _compute(model: ServedModel, task: Task, options: Any, parts: Sequence[Work]
 
 
 def _in_request(error: Exception, rows: list[int], start: int) -> Exception:
-    """Convert an error about rows of a part to an error about the texts of its request."""
+    """Convert an error about rows of a part to one about the texts, by index, of its request.
+
+    rows: the indices in the part.
+    start: the index of the part's first text in the request.
+    """
     places = [start + row for row in rows]
     if isinstance(error, NonFiniteVectorError) and rows:
         return NonFiniteVectorError(
@@ -139,7 +147,7 @@ def rows_of(error: Exception) -> list[int]:
 
 
 def _parts_with(rows: list[int], parts: Sequence[Work]) -> set[int]:
-    """Return the indices of the parts that contain these rows of the batch."""
+    """Return the indices of the parts that contain these rows, given by index in the batch."""
     ends = np.cumsum([part.stop - part.start for part in parts])
     found = np.searchsorted(ends, rows, side="right")
     return {int(number) for number in found if number < len(parts)}
@@ -175,12 +183,12 @@ class Lane:
         return self._thread.is_alive()
 
     def submit(self, job: Job) -> None:
-        """Compute a batch; the lane must be idle."""
+        """Have the lane compute a batch; the lane must be idle."""
         self._begin(job)
         self._inbox.put(job)
 
     def close(self) -> None:
-        """End the thread after its batch."""
+        """End the lane's thread after its present batch."""
         self._inbox.put(None)
 
     def _begin(self, job: Job) -> None:
@@ -195,7 +203,7 @@ class Lane:
             job = following if isinstance(following, Job) else self._next(following)
 
     def _next(self, seconds: float | None) -> Job | None:
-        """Wait for a job; after ``seconds`` ask ``waited`` for one. None: the lane ends."""
+        """Wait for a job; after ``seconds`` call ``waited`` for one. None: the lane has to end."""
         if seconds is not None:
             try:
                 return self._inbox.get(timeout=seconds)

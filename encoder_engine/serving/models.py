@@ -1,4 +1,4 @@
-"""A served model: its tasks, settings, and the cost of requests."""
+"""A served model: the tasks it can do, its settings, and what its texts cost to compute."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class ServedModel:
 
     @property
     def engine(self) -> Any:
-        """The engine that runs the model."""
+        """The engine that computes the model's outputs."""
         return self.model.engine
 
     @property
@@ -81,12 +81,12 @@ class ServedModel:
 
     @property
     def prompts(self) -> Mapping[str, str]:
-        """The named prompts."""
+        """The model's prompts, by name."""
         prompts: Mapping[str, str] = self.model.prompts
         return prompts
 
     def warm_up(self, text: str) -> tuple[Text, CallOptions]:
-        """Return the text as an input of this model, and options, to warm the model up with."""
+        """Return an input of this model, made of ``text``, and options, to warm it up with."""
         options = CallOptions(refuses_long=False)
         if self.tasks == ("predict",):
             row, parameters = self.model.sample(text)
@@ -96,13 +96,13 @@ class ServedModel:
 
     @property
     def labels(self) -> list[str]:
-        """The names of a ranker's scores."""
+        """The names of the scores that a ranker or classifier gives a text."""
         labels: list[str] = self.model.labels
         return labels
 
     @cached_property
     def batch_tokens(self) -> int:
-        """The most tokens of a batch."""
+        """The most tokens of a batch that the engine computes."""
         tokens: int = self.engine.batch_tokens
         return tokens
 
@@ -114,14 +114,14 @@ class ServedModel:
             )
 
     def prepare(self, key: Key, texts: Sequence[Text]) -> WindowRows:
-        """Tokenize texts. Raises the exceptions of the model's own method."""
+        """Tokenize texts for a task with options; raises what the model's own method raises."""
         kind = self._kinds_of(key.truncation_side)[key.task]
         if np.ndarray in map(type, texts):
             return self._rows_of_ids(kind, texts, key.options)
         return kind.tokenize_window(list(texts), 0, key.options).encoding
 
     def key(self, task: Task, options: CallOptions) -> Key:
-        """Return the key of a task with options; equal options get the same object.
+        """Return the :class:`Key` of a task with options; equal options get the same object.
 
         Raises what the model's own method raises.
         """
@@ -140,7 +140,10 @@ class ServedModel:
         return found
 
     def _kinds_of(self, side: Literal["left", "right"] | None) -> dict[Task, Kind]:
-        """Return the kinds of results, with a tokenizer that truncates long texts at this side."""
+        """Return how each task's results are computed, with texts truncated at this side.
+
+        None: the side that the tokenizer states.
+        """
         if side in (None, self.tokenizer.spec.truncation_side):
             return self._kinds
         if side not in self._by_side:
@@ -156,13 +159,13 @@ class ServedModel:
         return rows_of_ids(rows, vocab_size=vocab_size, max_length=self.max_length)
 
     def compute(self, task: Task, rows: WindowRows, options: Any) -> Any:
-        """Compute rows: float32 [n, D] of vectors and scores, else a list of each row's result."""
+        """Compute tokenized texts: float32 [n, D] of vectors or scores, else a list of results."""
         window = TokenizedWindow(encoding=rows, first_row=0, seconds=0.0)
         kind = self._kinds[task]
         return kind.each(kind.compute_window(window, options).vectors)
 
     def answer_bytes(self, task: Task, lengths: Sequence[int]) -> int:
-        """Return the bytes of the results for rows of these lengths; an estimate for some tasks."""
+        """Return the bytes of the results for texts of these lengths; for some tasks estimated."""
         if task == "sparse":
             return SPARSE_BYTES * len(lengths)
         if task == "predict":
@@ -173,10 +176,10 @@ class ServedModel:
         return 4 * width * (sum(lengths) if task == "tokens" else len(lengths))
 
     def costs(self, lengths: Sequence[int]) -> list[float]:
-        """Return the cost of rows of these lengths: the tokens, and a quadratic term of attention.
+        """Return the cost of computing each text: its tokens, and a quadratic term for attention.
 
-        A list and no array: for one row, which most requests have, an array takes four times as
-        long.
+        lengths: the number of tokens of each text. The result is a list and no array: for one text,
+        which most requests have, an array takes four times as long.
         """
         if self.engine.name == "static":
             # A text without a token costs something too.

@@ -1,4 +1,4 @@
-"""A request to a service, from its admission to its answer."""
+"""A request to a service, as it goes from its arrival to its answer."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class Request(Waiting):
         return "queue" if self.started_at is None else "compute"
 
     def answer(self) -> Answer:
-        """Join the results of all batches."""
+        """Return the answer, with the results of all batches joined in the order of the texts."""
         assert isinstance(self.key, Key)
         parts = [result for _, result in sorted(self.results, key=itemgetter(0))]
         results: Any
@@ -129,7 +129,7 @@ class Request(Waiting):
 
 
 def size_of(text: Text) -> int:
-    """Return the bytes in memory of a text or of token ids; the tokenizer refuses other types."""
+    """Return the bytes in memory of a text or of its token ids; other types are refused later."""
     if isinstance(text, np.ndarray):
         return text.nbytes
     if isinstance(text, Mapping):

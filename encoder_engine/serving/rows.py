@@ -18,7 +18,7 @@ __all__ = ["join_rows", "rows_of_ids"]
 
 
 def rows_of_ids(rows: Sequence[IdArray], *, vocab_size: int, max_length: int | None) -> EncodedRows:
-    """Make rows of token ids, int32 [n] for each text, without changing them.
+    """Make tokenized rows of given token ids, int32 [n] for each text, without changing them.
 
     Raises :class:`InputError` for a text without ids and for an id outside the vocabulary, and
     :class:`SequenceLengthError` for more ids than the model takes: cutting would drop the last
@@ -44,7 +44,7 @@ def rows_of_ids(rows: Sequence[IdArray], *, vocab_size: int, max_length: int | N
 
 
 def join_rows(parts: Sequence[tuple[WindowRows, int, int]]) -> WindowRows:
-    """Concatenate the rows ``start`` to ``stop`` of each part.
+    """Concatenate the tokenized texts ``rows[start:stop]`` of each part, for one batch.
 
     A single part with all its rows is returned without a copy. Neighbouring parts of the same rows,
     as of texts that were tokenized together, are joined first.

@@ -39,11 +39,11 @@ FLOWS_A_BATCH = 8
 class Waiting:
     """A request with texts that wait to be computed.
 
-    flow: the client, such as the name of its API key.
+    flow: the client, such as the name of its API key; see also ``priority``.
     key: what texts of one batch have in common.
     costs: the cost of each text, in the units of the batches' budget.
     num_tokens: the tokens of each text.
-    priority: 0 (most urgent) to 9.
+    priority: 0 (most urgent) to 9; a client's requests of other priority are another flow.
     cost_left: the cost of the texts that are in no batch yet, once the request is queued.
     """
 
@@ -62,7 +62,7 @@ class Waiting:
 
 
 class Part(NamedTuple):
-    """Consecutive texts of one request, ``start`` to ``stop - 1``."""
+    """Those texts of one request that are in a batch: from ``start`` to ``stop - 1``."""
 
     request: Waiting
     start: int
@@ -70,7 +70,7 @@ class Part(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """The parts of requests that are computed together, their cost and their tokens."""
+    """Texts that are computed together, as parts of requests, with their total cost and tokens."""
 
     key: Hashable
     parts: tuple[Part, ...]
@@ -79,14 +79,15 @@ class Batch(NamedTuple):
 
     @property
     def num_texts(self) -> int:
-        """The number of texts."""
+        """The number of texts in the batch."""
         return sum(part.stop - part.start for part in self.parts)
 
 
 class Load(NamedTuple):
-    """The waiting cost of a flow, and the weight of the other flows.
+    """What waits in one flow (the requests of a client), and the weight of the other flows.
 
-    costs: the cost by key. others: the sum of the other flows' weights, divided by this flow's.
+    costs: the waiting cost by key, of texts that can share a batch.
+    others: the sum of the other flows' weights, divided by this flow's.
     """
 
     costs: Mapping[Hashable, float]
@@ -97,10 +98,13 @@ class Load(NamedTuple):
     def before(self, size: float, own: float, total: float, quantum: float = 0.0) -> float:
         """Estimate how much is computed before the last texts of a new request of this flow.
 
-        All numbers have the same unit: seconds or tokens. size: the new request. own, total: the
-        waiting sizes of this flow, and of all flows. In that time each other request of the flow
-        gets as much as the new one. Each other flow gets as much as this flow, multiplied by its
-        weight, or a quantum if that is more. No flow gets more than it has.
+        size: the new request's, in seconds or tokens, as all numbers here.
+        own, total: what waits of this flow, and of all flows.
+        quantum: the least that another flow gets.
+
+        In that time each other request of the flow gets as much as the new one. Each other flow
+        gets as much as this flow, multiplied by its weight, or a quantum if that is more. No flow
+        gets more than it has.
         """
         mine = min(own, self.num_requests * size)
         return mine + min(total - own, self.others * max(mine + size, quantum))
@@ -119,7 +123,7 @@ class _Flow:
 
 
 class _Room:
-    """A batch that is being filled, with at most the cost ``each`` from one flow."""
+    """A batch that is being filled; each flow may add texts of the cost ``each`` at most."""
 
     def __init__(self, cost: float, num_tokens: int, each: float) -> None:
         self._left, self._tokens_left, self._each = cost, num_tokens, each
@@ -137,24 +141,27 @@ class _Room:
         return self._each / FLOWS_A_BATCH
 
     def admits(self, flow: _Flow, cost: float) -> bool:
-        """Return whether a flow may add a text of this cost; its first text is always allowed."""
+        """Return whether the batch may hold another text, of this cost, of a flow.
+
+        The first text of a flow is always allowed.
+        """
         if self._of_flow[flow] and self._of_flow[flow] + cost > self._each:
             self.done.add(flow)
             return False
         return True
 
     def fills_up(self, flow: _Flow, request: Waiting) -> bool:
-        """Return whether texts of a request may be added in this visit to the flow.
+        """Return whether the batch may take texts of this request of a flow.
 
-        From the second visit on, a batch that answers a request takes only requests that it
-        answers as well.
+        Once the batch holds a request's last text, a flow that it has texts of may only add
+        requests that fit with all their texts left.
         """
         if not self.answers or not self._of_flow[flow]:
             return True
         return self._of_flow[flow] + request.cost_left <= self._each
 
     def take(self, flow: _Flow, request: Waiting) -> bool:
-        """Add the next text of a request if it fits; a batch's first text always fits."""
+        """Add a request's next text if it fits; return whether it does. The first always fits."""
         number = request.next_text
         cost, num_tokens = request.costs[number], request.num_tokens[number]
         if self.taken and (cost > self._left or num_tokens > self._tokens_left):
@@ -172,7 +179,7 @@ class _Room:
 
 
 class Scheduler:
-    """The waiting requests, by flow."""
+    """The waiting requests, by flow (client and priority), from which batches are formed."""
 
     def __init__(self) -> None:
         self._flows: dict[Hashable, _Flow] = {}
@@ -217,7 +224,7 @@ class Scheduler:
             self._forget(name)
 
     def load(self, flow: Hashable, priority: int) -> Load:
-        """Return the waiting cost of a flow, and the weight of the other flows."""
+        """Return what waits of a client at this priority, and the weight of all other flows."""
         total = sum(weight * count for weight, count in self._weights.items()) * 2.0**priority
         found = self._flows.get((flow, priority))
         if found is None:
@@ -226,13 +233,13 @@ class Scheduler:
 
     @property
     def next_key(self) -> Hashable:
-        """The key of the next batch; a text must be waiting."""
+        """The key that all texts of the next batch have; a text must be waiting."""
         return self._flows[self._order[0]].requests[0].key
 
     def next_batch(self, cost: float, num_tokens: int, each: float | None = None) -> Batch:
         """Take the texts of the next batch, with at most ``cost`` and ``num_tokens`` in total.
 
-        ``each``: the most cost of one flow, but for its first text; default: ``cost``. A text that
+        each: the most cost of one flow, not counting its first text; default: ``cost``. A text that
         exceeds cost or tokens alone is a batch of its own. A text must be waiting.
         """
         key = self.next_key
@@ -295,7 +302,10 @@ class Scheduler:
             self._forget(name)
 
     def _visit(self, flow: _Flow, key: Hashable, room: _Room, *, quantum: float) -> bool:
-        """Add texts of a flow while its deficit covers them; return whether the batch is full."""
+        """Add texts of a flow to the batch while the flow's deficit covers their cost.
+
+        Returns whether the batch is full.
+        """
         if flow in room.done:
             return False
         if not flow.interrupted:
@@ -323,7 +333,11 @@ class Scheduler:
         return False
 
     def _take(self, flow: _Flow, request: Waiting, room: _Room) -> bool | None:
-        """Add texts of a request; return whether the batch is full, or None if all were added."""
+        """Add texts of a request to the batch, as many as its flow may add now.
+
+        Returns None if all its texts are in batches, True if the batch is full, and False if the
+        flow has used up its deficit or its share of the batch.
+        """
         while request.num_waiting:
             cost = request.costs[request.next_text]
             if cost > flow.deficit and room.taken:

@@ -59,7 +59,7 @@ TICK_SECONDS = 0.1
 
 
 class _Uvicorn(uvicorn.Server):
-    """A server that drains before it ends.
+    """A uvicorn server that answers all accepted requests before it ends (it drains).
 
     answered: whether every answer was written.
     """
@@ -147,14 +147,15 @@ def _config(service: Service, app: App | Any, *, http: Http, **address: Any) -> 
 
 
 class Server:
-    """Serves in a thread until its ``with`` block ends.
+    """Serves a service over HTTP in a thread, until the ``with`` block ends.
 
     ::
 
         with Server(service, port=0) as server:
             requests.post(f"{server.url}/embed", json={"inputs": "a text"})
 
-    port: 0 chooses a free one. app: keywords of :func:`asgi_app`.
+    port: 0 chooses a free one.
+    app: keyword arguments of :func:`asgi_app`.
     """
 
     def __init__(
@@ -170,11 +171,11 @@ class Server:
 
     @property
     def url(self) -> str:
-        """The address of the server."""
+        """The URL of the server."""
         return _address((self.host, self.port))
 
     def start(self) -> None:
-        """Start, and return when the service is ready. Raises :class:`ServiceError`."""
+        """Start the thread, and return when the service is ready. Raises :class:`ServiceError`."""
         self._thread.start()
         until = time.monotonic() + START_SECONDS
         while not self._server.started:
@@ -241,7 +242,7 @@ class _Process(_Uvicorn):
     notifier = Notifier(None)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, and exclude the objects made so far from garbage collections."""
+        """Start to serve, and exclude the objects made so far from garbage collections."""
         await super().startup(sockets)
         # A full collection over the model's objects would stop all requests for 89 ms.
         gc.collect()
@@ -331,7 +332,7 @@ def _address(name: Any) -> str:
 
 
 def _start_error(app: Any) -> Exception:
-    """Return why a service did not start."""
+    """Return the exception that says why a service did not start."""
     # Where CORS is allowed, its middleware wraps the application.
     inner = app if isinstance(app, App) else getattr(app, "app", None)
     error = inner.start_error if isinstance(inner, App) else None

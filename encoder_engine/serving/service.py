@@ -108,7 +108,7 @@ class Service:
         self.signals.reset()
 
     async def _warm_up(self, model: ServedModel) -> None:
-        """Compute texts to warm a model up, then measure its speed."""
+        """Compute some texts by a model to warm it up, then measure its speed."""
         rate = self.dispatcher.rates[model.name]
         text, options = model.warm_up(WARM_TEXT)
         device = getattr(model.engine, "device", "cpu")
@@ -124,7 +124,7 @@ class Service:
                 break
 
     def announce_end(self) -> None:
-        """Report the service as not ready; requests that still arrive are computed."""
+        """Report the service as not ready from now on; requests that still arrive are computed."""
         self._ending = True
 
     async def stop(self) -> None:
@@ -138,7 +138,7 @@ class Service:
         await asyncio.shield(self._stopping)
 
     def abandon(self) -> None:
-        """Make :meth:`stop` return without waiting any longer."""
+        """Make :meth:`stop` return at once, without waiting for requests."""
         self._no_patience.set()
 
     async def _stop(self) -> None:
@@ -217,7 +217,7 @@ class Service:
         """Embed texts: ``results`` are those of :meth:`Embedder.encode`, float32 [N, D] or [D].
 
         options: prompt, normalisation, dimensions.
-        priority: 0 (most urgent) to 9; a larger one gets a smaller part of each batch.
+        priority: 0 (most urgent) to 9; requests with a larger number get less of each batch.
         timeout: seconds; None: the service's.
         client: requests with the same value share one queue; the queues take turns. It must be
             hashable.
@@ -259,9 +259,9 @@ class Service:
     async def predict(
         self, inputs: Sequence[Text], model: str | None = None, **given: Any
     ) -> Answer:
-        """Call a pipeline: its results in a list; see :meth:`embed`.
+        """Call a pipeline; ``results`` are a list of what the pipeline returns; see :meth:`embed`.
 
-        ``options=CallOptions(parameters=...)``: the keywords of its call, as JSON.
+        ``options=CallOptions(parameters=...)``: keyword arguments of the pipeline's call, as JSON.
         """
         return await self._call("predict", inputs, model, **given)
 
@@ -273,7 +273,7 @@ class Service:
         answer_bytes: int = 0,
         timeout: float | None = None,
     ) -> Result:
-        """Run work that needs no lane, such as tokenization, outside the event loop's thread.
+        """Call ``work``, such as tokenization, in a thread other than the event loop's.
 
         num_bytes: the size of the work's input.
         answer_bytes: an upper bound on the size of its result.

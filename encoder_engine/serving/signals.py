@@ -17,7 +17,7 @@ SIZES = tuple(float(2**power) for power in range(17))
 
 @dataclass
 class Histogram:
-    """Counts of observations by upper bound, and their sum."""
+    """A histogram: the number of observed values up to each bound, and the sum of all values."""
 
     bounds: tuple[float, ...]
     counts: list[int] = field(default_factory=list)
@@ -27,7 +27,7 @@ class Histogram:
         self.counts = [0] * (len(self.bounds) + 1)
 
     def observe(self, value: float) -> None:
-        """Count a value."""
+        """Add a value."""
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
 

@@ -1,9 +1,9 @@
-"""The tasks of a server, and the options of a request.
+"""The tasks that a server's models do for requests, and the options of a request.
 
-Each task is a kind of results of the model (:class:`Kind`). Texts are tokenized on admission and
-computed in batches with those of other requests, by the kind that the model's own methods use, so a
-served text gets the same bytes as a direct call. An option that the task does not support is
-refused.
+For each task a :class:`Kind` of the model says what is computed of texts. Texts are tokenized on
+admission and computed in batches with those of other requests, by the kind that the model's own
+methods use, so a served text gets the same bytes as a direct call. An option that the task does not
+support is refused.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class CallOptions(NamedTuple):
 
     @property
     def on_truncation(self) -> OnTruncation:
-        """The ``on_truncation`` of the model's own methods."""
+        """The value of ``on_truncation`` with which the model's own methods do the same."""
         return "error" if self.refuses_long else "ignore"
 
 
@@ -84,7 +84,7 @@ class OptionError(InputError):
 
 
 def kinds_of(model: Any) -> dict[Task, Kind]:
-    """Return the kinds of results that a model has, by task.
+    """Return, by task, the :class:`Kind` that computes the task's results with a model.
 
     Raises :class:`UnsupportedFeatureError` for an object that has none.
     """
@@ -102,7 +102,7 @@ def kinds_of(model: Any) -> dict[Task, Kind]:
 
 
 def resolve_request(kind: Kind, request: CallOptions) -> Any:
-    """Return the options of a request in the form that a kind of results computes with.
+    """Return a request's options in the form in which the task's :class:`Kind` computes with them.
 
     Raises :class:`OptionError` and :class:`InputError`.
     """

@@ -24,7 +24,7 @@ OLD_PERIOD = Path("/sys/fs/cgroup/cpu/cpu.cfs_period_us")
 
 
 def available_threads() -> int:
-    """Return the cores that this process may use, within the container's quota.
+    """Return the number of cores that this process may use, within the container's quota.
 
     With more running threads than the quota, the kernel stops all of them for the rest of each 100
     ms.
@@ -52,14 +52,14 @@ def _quota() -> float | None:
 
 
 class SharedThreads:
-    """Divides the threads of models among lanes, and restores the former numbers of threads."""
+    """Divides models' numbers of threads among lanes, and restores them."""
 
     def __init__(self, models: list[Any], lanes: int) -> None:
         self._models, self._lanes = models, lanes
         self._before: list[int] = []
 
     def share(self) -> None:
-        """Set the number of threads of each model to one lane's share."""
+        """Set each model's number of threads to the share of one lane."""
         if self._lanes == 1 or self._before:
             return
         self._before = [model.engine.num_threads for model in self._models]
@@ -67,14 +67,14 @@ class SharedThreads:
             _set_threads(model, max(1, threads // self._lanes))
 
     def restore(self) -> None:
-        """Restore the models' numbers of threads."""
+        """Set each model's number of threads to what it was before :meth:`share`."""
         for model, threads in zip(self._models, self._before, strict=False):
             _set_threads(model, threads)
         self._before = []
 
 
 def shared_threads(models: Iterable[ServedModel], lanes: int) -> SharedThreads:
-    """Return the :class:`SharedThreads` of models; models that share an engine count once."""
+    """Return the :class:`SharedThreads` of models; an engine that several share counts once."""
     found = [served.model for served in models]
     # Queries may have a model of their own.
     found += [queries for model in found if (queries := getattr(model, "queries", None))]

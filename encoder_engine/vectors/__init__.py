@@ -1,4 +1,4 @@
-"""Stored vectors: writing, verified reading, search and plots; imported at their first use."""
+"""Stored vectors: writing, verified reading, search, plots. Names are imported at first use."""
 
 from typing import TYPE_CHECKING
 

@@ -1,13 +1,15 @@
 """Turns results of each kind into columns of a table, and such columns into results.
 
 ====== =============================== ============================================
-kind   columns                         rows in memory
+kind   columns                         results of n rows in memory
 ====== =============================== ============================================
 dense  ``embedding`` fixed-size list   array [n, D]
 sparse ``indices`` and ``values``      :class:`SparseVectors`
 tokens ``token_ids``, ``embeddings``   :class:`TokenVectors`
 scores ``score``                       array [n, C]
 ====== =============================== ============================================
+
+The kind ``predictions`` has columns of its own: :class:`PredictedRows`.
 """
 
 from __future__ import annotations
@@ -83,7 +85,7 @@ class PredictedRows:
 
 
 def kind_of_columns(names: Sequence[str]) -> Kind:
-    """Return the kind of results that a table's columns hold. Raises :class:`ReadError`."""
+    """Return the kind of results that columns of these names hold. Raises :class:`ReadError`."""
     for kind, columns in COLUMNS.items():
         if set(columns) <= set(names):
             return kind
@@ -94,7 +96,7 @@ def kind_of_columns(names: Sequence[str]) -> Kind:
 
 
 def columns_of(pyarrow: Any, rows: Any, kind: Kind) -> dict[str, Any]:
-    """Return results as pyarrow columns by name; only offsets are copied."""
+    """Return the results of a kind as pyarrow columns by name; only offsets are copied."""
     if kind == "sparse":
         offsets = pyarrow.array(_offsets(rows.indptr))
         return {
@@ -145,7 +147,7 @@ def _type(pyarrow: Any, name: str | Mapping[str, str]) -> Any:
 
 
 def _offsets(starts: Any) -> Any:
-    """Return the index of each row's first element as int32, enough for a window's 4,096 rows."""
+    """Return list offsets as int32, which are enough for the 4,096 rows of a window."""
     assert int(starts[-1]) < 2**31
     return starts.astype(np.int32)
 

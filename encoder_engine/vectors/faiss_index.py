@@ -79,7 +79,7 @@ class IndexSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class IndexReport:
-    """The report of a written index: its size, its graph settings and its measured recall."""
+    """What an index became: the store's rows, the settings of its graph, the measured recall."""
 
     rows: int
     kind: Kind
@@ -183,7 +183,7 @@ def _graphs(settings: IndexSettings) -> list[tuple[int, int]]:
 
 
 def _filled(store: StoredVectors, empty: Any) -> Any:
-    """Return the index after adding all vectors of the store."""
+    """Return an index of all vectors of the store; ``empty``: makes one for their width."""
     index: Any = None
     for block_ND in store.float_blocks():
         if index is None:
@@ -195,7 +195,7 @@ def _filled(store: StoredVectors, empty: Any) -> Any:
 def _measured(
     faiss: Any, index: Any, report: IndexReport, settings: IndexSettings, most: int
 ) -> Iterator[IndexReport]:
-    """Double the search depth up to ``most`` candidates, and yield a report of each depth."""
+    """Double the search depth up to ``most`` candidates, and yield the report of each depth."""
     queries = _probes(index)
     exact = faiss.downcast_index(index.storage)
     num_hits = min(_PROBED_HITS, index.ntotal)
@@ -226,7 +226,10 @@ def _probes(index: Any) -> list[npt.NDArray[np.float32]]:
 def _recalls(
     found_QK: npt.NDArray[np.float32], truth_QK: npt.NDArray[np.float32]
 ) -> tuple[float, float]:
-    """Return the recall at 1 and at 10; a hit counts if it scores as high as a true neighbour."""
+    """Return the mean recall at 1 and at 10, from the scores of hits and of true neighbours.
+
+    A hit counts if it scores as high as a true neighbour.
+    """
     rounding = 1e-5 * np.abs(truth_QK).max(axis=1, keepdims=True)
     right_QK = found_QK >= truth_QK[:, -1:] - rounding
     return float((found_QK >= truth_QK - rounding)[:, 0].mean()), float(right_QK.mean())
@@ -263,7 +266,10 @@ def search_index(
 
 
 def _set_depth(index: Any, path: Path, num_hits: int, *, measured: bool) -> None:
-    """Increase the search depth if more hits are requested than the recall was measured with."""
+    """Set the search depth for so many hits: deeper if the recall was measured with fewer.
+
+    Warns if it was never measured.
+    """
     if not measured:
         warnings.warn(
             EncoderEngineWarning(
@@ -325,7 +331,7 @@ def _sha256(file: Any, num_bytes: int) -> str:
 
 
 def _compare(store: StoredVectors, index: Any, path: Path) -> None:
-    """Compare all vectors of an index without a record with the store's."""
+    """Raise :class:`ReadError` if an index without a record has other vectors than the store."""
     first_row = 0
     for block_ND in store.float_blocks():
         stop = first_row + len(block_ND)

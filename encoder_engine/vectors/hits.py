@@ -18,7 +18,7 @@ __all__ = ["Hit", "check_num_hits"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Hit:
-    """A stored row near a query: its number from 0, its id if the store has ids, its score.
+    """A search result: a row's number in the store, from 0, its score and, if any, its id.
 
     kept: the row's values in the kept columns of the store, by name.
     """

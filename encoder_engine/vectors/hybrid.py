@@ -30,7 +30,7 @@ def fuse_ranks(
     constant: int = DEFAULT_CONSTANT,
     weights: Sequence[float] | None = None,
 ) -> list[Hit]:
-    """Fuse rankings of one query: the best rows first, with the sums of their reciprocal ranks.
+    """Fuse rankings of one query: return the best rows, scored by their reciprocal ranks.
 
     A row's score is the sum of ``weight / (constant + rank)`` over the rankings that contain it;
     rank 1 is the best. Equal scores are in the order of their rows. Scores of different rankings
@@ -93,7 +93,10 @@ def check_same_rows(first: StoredVectors, second: StoredVectors) -> None:
 
 
 def _are_of_equal_rows(first: StoredVectors, second: StoredVectors) -> bool:
-    """Return whether two manifests show equal rows; raise :class:`InputError` if they differ."""
+    """Return whether the manifests of two stores show that their rows are equal.
+
+    Raises :class:`InputError` if they show that the rows differ.
+    """
     one, other = first.manifest, second.manifest
     if one is None or other is None:
         return False

@@ -36,7 +36,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, kw_only=True)
 class ShardRecord:
-    """A finished shard.
+    """What a manifest or a journal records of a finished shard.
 
     files: the SHA-256 of each file by name.
     rows_sha256: the digest of the shard's input texts and ids.
@@ -72,7 +72,7 @@ def rows_name(number: int) -> str:
 
 
 def digest(value: Mapping[str, Any], before: str = "") -> str:
-    """Return the SHA-256 of a previous digest and a JSON object, leaving out the object's digest.
+    """Return the SHA-256 of a JSON object, without its own digest, chained to one ``before``.
 
     Layout and order of keys do not matter; every key, type and value does.
     """
@@ -82,7 +82,7 @@ def digest(value: Mapping[str, Any], before: str = "") -> str:
 
 
 def manifest_content(manifest: Mapping[str, Any]) -> bytes:
-    """Return the bytes of a manifest with its digest."""
+    """Return the bytes of a manifest's file, with the manifest's digest in it."""
     signed = {**manifest, DIGEST_KEY: digest(manifest)}
     return (json.dumps(signed, indent=1, ensure_ascii=True) + "\n").encode("ascii")
 
@@ -121,7 +121,7 @@ def check_plan(plan: Any) -> None:
 
 
 def read_records(shards: Sequence[Any], options: Mapping[str, Any]) -> list[ShardRecord]:
-    """Read the records of shards in order.
+    """Check the records of shards of a manifest, and return them in order.
 
     ``options``: the options of the plan. Raises :class:`UnexpectedValueError` for a malformed
     record or for files that are not named as the shard's.
@@ -231,7 +231,7 @@ _MANIFEST: dict[str, Any] = {
 
 
 def record_value(value: Any, path: str = "") -> JsonValue:
-    """Wrap a value of a manifest, so that wrong types raise :class:`UnexpectedValueError`."""
+    """Wrap a value of a manifest; wrong types will raise :class:`UnexpectedValueError`."""
     return JsonValue(value, JsonSource(name="", error=UnexpectedValueError, mend=""), path)
 
 

@@ -176,7 +176,7 @@ def _mine_one(
     query_text: str | None,
     ranks: tuple[int, int],
 ) -> None:
-    """Choose the negatives of one query from its ranked documents, and count those left out."""
+    """Add the negatives of one query to ``mined``, and the counts of documents left out."""
     known = {texts[row] for row in positives if row in texts}
     if query_text is not None:
         known.add(query_text)

@@ -73,7 +73,7 @@ def read_texts(
 def _rest(
     store: StoredVectors, stream: Iterator[Row], first_row: int, rows: Collection[int]
 ) -> dict[int, str]:
-    """Read rows without recorded digests: all rows of a single file; in a folder there are none."""
+    """Read the texts of rows without recorded digests: all of a single file; a folder has none."""
     found, row = {}, first_row
     for row, read in enumerate(stream, start=first_row + 1):
         if row - 1 in rows:
@@ -84,7 +84,10 @@ def _rest(
 
 
 def _by_digest(store: StoredVectors, rows: Collection[int], opened: Inputs) -> dict[int, str]:
-    """Find rows by digest in a store that was appended to, whose order differs from its inputs'."""
+    """Find the texts of rows by their digests, in a store that was appended to.
+
+    Its order differs from the inputs'.
+    """
     wanted: dict[tuple[str, bytes], list[int]] = {}
     ids = store.iterate_ids() if store.has_ids else repeat(None)
     digests = row_digests(store.path, store.manifest)
@@ -108,4 +111,4 @@ def _others(store: StoredVectors) -> ReadError:
 
 
 def _leave_out(_error: RowError) -> None:
-    """Skip a bad row, as embedding does; if embedding did not, the digests differ later."""
+    """Do nothing about a bad row, which embedding skipped; if it did not, the digests differ."""

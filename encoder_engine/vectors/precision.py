@@ -16,7 +16,7 @@ PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 
 
 def check_precision(precision: str) -> Precision:
-    """Return a precision unless it needs calibration; raise :class:`InputError` for the others.
+    """Return the name of a precision for ``encode``; raises :class:`InputError` for others.
 
     int8 and uint8 divide each feature's range into 255 steps. sentence-transformers takes the
     ranges from the texts of the call, so the bytes of a text depend on the other texts and cannot

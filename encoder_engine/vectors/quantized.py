@@ -48,7 +48,7 @@ _RECORD = ".quantized.json"
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class QuantizedCopy:
-    """A quantized copy of a store, after verification of its checksum and of the store's digest.
+    """A quantized copy of a store; its checksum and its store's digest have been verified.
 
     ranges: float32 [2, D], the least and the greatest value of each feature; None for bits.
     dimension: features of the store's vectors, D.
@@ -62,7 +62,7 @@ class QuantizedCopy:
 
 
 def record_of(path: Path) -> Path:
-    """Return the path of a copy's record: ``v.npy`` has ``v.quantized.json``."""
+    """Return the path of the record of a copy: ``v.npy`` has ``v.quantized.json``."""
     return path.with_suffix(_RECORD)
 
 
@@ -169,7 +169,7 @@ def _search_part(
     num_hits: int,
     count: int,
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
-    """Return the best rows and scores of some queries, from ``count`` candidates each."""
+    """Return the hits' rows and scores of some queries, [Q, K], from ``count`` candidates each."""
     candidates_QK = _candidates(copy, queries_QD, count)
     rows_C = np.unique(candidates_QK)
     vectors_CD = store.take(rows_C)
@@ -194,7 +194,7 @@ def _ranges(store: StoredVectors) -> npt.NDArray[np.float32]:
 def _candidates(
     copy: QuantizedCopy, queries_QD: npt.NDArray[np.float32], count: int
 ) -> npt.NDArray[np.int64]:
-    """Return the rows of each query's highest scores in the copy: int64 [Q, K]."""
+    """Return the rows with each query's highest scores in the quantized copy: int64 [Q, K]."""
     best = no_hits(queries_QD)
     first_row = 0
     for found_QN in _block_scores(copy, queries_QD):
@@ -208,7 +208,7 @@ def _candidates(
 def _block_scores(
     copy: QuantizedCopy, queries_QD: npt.NDArray[np.float32]
 ) -> Iterator[npt.NDArray[np.float32]]:
-    """Yield the scores of each block of the copy, float32 [Q, n]."""
+    """Yield for each block of the quantized copy the queries' scores, float32 [Q, n]."""
     if copy.precision == "int8":
         assert copy.ranges is not None
         lows, highs = copy.ranges

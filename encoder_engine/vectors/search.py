@@ -62,19 +62,23 @@ def search_vectors(
 
 
 def query_parts(queries_QD: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
-    """Split queries into parts of at most 256, so that a block's scores stay small."""
+    """Split queries into parts of at most 256, which bounds the memory of a block's scores."""
     starts = range(0, max(len(queries_QD), 1), QUERIES)
     return [queries_QD[start : start + QUERIES] for start in starts]
 
 
 def no_hits(queries_QD: npt.NDArray[Any]) -> Best:
-    """Return empty arrays of best rows and scores, [Q, 0] each, to start :func:`keep_best` with."""
+    """Return rows and scores of no hits, [Q, 0] each, for the first call of :func:`keep_best`."""
     shape = (len(queries_QD), 0)
     return np.empty(shape, np.int64), np.empty(shape, np.float32)
 
 
 def keep_best(best: Best, scores_QN: npt.NDArray[np.float32], first_row: int, count: int) -> Best:
-    """Merge the best rows and scores, [Q, K] each, with the scores of the next block."""
+    """Return the best ``count`` rows and scores of what was best so far and of the next block.
+
+    best: rows and scores, [Q, K] each.
+    first_row: the number of the block's first row.
+    """
     rows_QK, scores_QK = best
     scores = np.concatenate([scores_QK, scores_QN], axis=1)
     # What was found before stands first, so a stable sort keeps rows of equal scores in order.
@@ -88,7 +92,7 @@ def keep_best(best: Best, scores_QN: npt.NDArray[np.float32], first_row: int, co
 
 
 def check_queries(queries_QD: object) -> None:
-    """Raise :class:`ShapeError` for queries that are not [Q, D], InputError for non-finite ones."""
+    """Raise :class:`ShapeError` for queries that are not [Q, D], InputError for NaN or infinity."""
     if not isinstance(queries_QD, np.ndarray) or queries_QD.ndim != 2:
         shape = list(getattr(queries_QD, "shape", ())) or type(queries_QD).__name__
         raise ShapeError(
@@ -105,7 +109,7 @@ def check_queries(queries_QD: object) -> None:
 def make_hits(
     store: StoredVectors, rows_QK: npt.NDArray[np.int64], scores_QK: npt.NDArray[Any]
 ) -> list[list[Hit]]:
-    """Return the hits of each query with their ids; a row below 0 is not a hit."""
+    """Return each query's hits, with the ids of their rows; a row below 0 is not a hit."""
     names = store.identifiers({row for row in rows_QK.reshape(-1).tolist() if row >= 0})
     kept = store.kept({row for row in rows_QK.reshape(-1).tolist() if row >= 0})
     return [
@@ -124,7 +128,7 @@ def make_hits(
 
 
 def _with_ids(store: StoredVectors, found: list[list[Hit]]) -> list[list[Hit]]:
-    """Return hits with the ids of their rows, if the store has ids."""
+    """Return the hits with the ids and kept values of their rows, if the store has these."""
     rows = {hit.row for hits in found for hit in hits}
     names, kept = store.identifiers(rows), store.kept(rows)
     return [

@@ -101,7 +101,7 @@ _DISTANCES: dict[str, Callable[[Array], Array]] = {"euclidean": _euclidean, "man
 
 
 def _matrices(first: object, second: object) -> tuple[Array, Array]:
-    """Return both arguments as float32 matrices [N, D]."""
+    """Return both arguments as float32 matrices of one width, [N, D] and [M, D]."""
     found = [_matrix(value) for value in (first, second)]
     if found[0].shape[1] != found[1].shape[1]:
         raise ShapeError(

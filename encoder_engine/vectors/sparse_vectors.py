@@ -99,7 +99,7 @@ class SparseVectors:
 
     @cached_property
     def _postings(self) -> tuple[Any, Any, Any]:
-        """The inverted lists: each token's first index, and the rows and values of all lists."""
+        """The inverted lists: where each token's begins, then the rows and values of all lists."""
         order = np.argsort(self.indices, kind="stable")
         counts = np.bincount(self.indices, minlength=self.dimension)
         starts = np.concatenate([[0], np.cumsum(counts)])
@@ -130,7 +130,7 @@ def join_sparse(parts: Sequence[SparseVectors], dimension: int) -> SparseVectors
 def sparse_similarities(
     first: SparseVectors, second: SparseVectors, name: str | None
 ) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """Compare all rows by a similarity's name: float32 [N, M].
+    """Compare all rows of both by the named similarity: float32 [N, M].
 
     Distances, ``"euclidean"`` and ``"manhattan"``, take dense copies of both. Any other name than
     these and ``"cosine"`` means inner products, as in sentence-transformers. Raises
@@ -150,7 +150,7 @@ def sparse_similarities(
 
 
 def _unit_rows(vectors: SparseVectors) -> SparseVectors:
-    """Return rows scaled to length 1; a row without values is unchanged."""
+    """Return vectors scaled to length 1; one without values is unchanged."""
     rows = np.repeat(np.arange(len(vectors)), np.diff(vectors.indptr))
     squares = np.square(vectors.values, dtype=np.float64)
     lengths = np.sqrt(np.bincount(rows, weights=squares, minlength=len(vectors)))

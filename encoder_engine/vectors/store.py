@@ -1,4 +1,4 @@
-"""Writes vectors to a file in constant memory; the file appears complete or not at all."""
+"""Writes results to a file in constant memory; the file appears complete or not at all."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ class VectorStore:
             raise self._failed(error) from error
 
     def _make_way(self) -> None:
-        """Remove old vectors whose ids will change, and ids without vectors.
+        """Remove old files of a .npy output: vectors whose ids will change, and ids left alone.
 
         The vectors are removed before the ids, and both before the new files appear.
         """
@@ -157,7 +157,7 @@ class VectorStore:
                 sync_directory(old.parent)
 
     def _rename(self) -> None:
-        """Rename all files to their final names, or none."""
+        """Give all temporary files their final names, or none of them."""
         ours = [os.fstat(file.stream.fileno()) for file in self._files]
         try:
             for file in self._files:
@@ -181,7 +181,7 @@ def ids_path(path: Path) -> Path:
 
 
 def remove_partial(path: Path) -> None:
-    """Remove a temporary file or folder that an interrupted run left behind."""
+    """Remove a temporary file or folder of an interrupted run."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -198,7 +198,7 @@ def check_output(
     kind: Kind = "dense",
     keep: Sequence[str] = (),
 ) -> None:
-    """Raise :class:`OutputError` for an output that could not be written, before any work.
+    """Raise :class:`OutputError`, before any work, for an output that could not be written.
 
     beside: further files that are written or removed with the output.
     inputs: files that are read, which no output may replace or remove.
@@ -218,7 +218,7 @@ def check_output(
 def check_columns(
     ending: str, id_column: str | None, kind: Kind = "dense", keep: Sequence[str] = ()
 ) -> None:
-    """Raise an error if files of this suffix cannot be written, or not with these columns."""
+    """Raise an error for a suffix whose files cannot be written here, or not with such columns."""
     if ending == ".npy":
         if keep:
             raise OutputError(
@@ -247,7 +247,7 @@ def check_columns(
 
 
 class _NpyWriter:
-    """Appends to an array of unknown length; the header is written last, over a placeholder."""
+    """Writes a .npy file of unknown length: the header comes last, over a placeholder."""
 
     def __init__(self, vectors: PendingFile, identifiers: PendingFile | None) -> None:
         self._stream = vectors.stream
@@ -285,7 +285,7 @@ class _NpyWriter:
 
 
 class _TableWriter(ABC):
-    """The base of writers of pyarrow tables; the first row determines the type of the ids."""
+    """The base of writers of tables by pyarrow; the first row determines the type of the ids."""
 
     def __init__(
         self,
@@ -347,7 +347,7 @@ class _TableWriter(ABC):
 
     @abstractmethod
     def _write(self, table: Any) -> None:
-        """Append a table."""
+        """Append a pyarrow table to the file."""
 
     def complete(self) -> None:
         if any(table.num_rows for table in self._waiting):

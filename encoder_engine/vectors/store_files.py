@@ -1,4 +1,4 @@
-"""Reads files of vectors and ids block by block; damage raises :class:`ReadError`."""
+"""Reads files of results and ids block by block; damage raises :class:`ReadError`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,10 @@ BLOCK_ROWS = 16_384
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """A file of vectors; ``checksums``: the recorded SHA-256 of that file and its file of ids."""
+    """One file of a store; ``checksums``: the recorded SHA-256 of the file and of its file of ids.
+
+    ``rows``: the recorded number of rows; None: not recorded.
+    """
 
     path: Path
     rows: int | None = None
@@ -45,7 +48,7 @@ class Part:
 
 
 def shards_of(folder: Path, manifest: dict[str, Any]) -> list[Part]:
-    """Return the shards that a manifest records."""
+    """Return the files of the shards that a manifest records."""
     options = manifest["plan"]["options"]
     parts = []
     for shard in manifest["shards"]:
@@ -176,7 +179,10 @@ def has_ids(path: Path) -> bool:
 
 
 def _find_ids(schema: Any, path: Path) -> str | None:
-    """Return the id column: named by the metadata, or the only column besides the results."""
+    """Return the name of a table's id column: as its metadata say, else the only other column.
+
+    None: the table has no ids.
+    """
     stated = stated_ids(schema.metadata)
     if stated is not None:
         return stated or None
@@ -193,7 +199,7 @@ def _find_ids(schema: Any, path: Path) -> str | None:
 def kept_values(
     path: Path, names: list[str], rows: set[int], first_row: int
 ) -> dict[int, dict[str, Any]]:
-    """Return the values of some rows in the columns ``names``, by row and by column.
+    """Return the values of some rows in the columns ``names``: by row, then by column.
 
     ``first_row``: the row number of the file's first row.
     """
@@ -216,7 +222,7 @@ def kept_of_file(path: Path) -> list[str]:
 
 
 def _lines(path: Path) -> Iterator[str]:
-    """Yield the lines of a file of ids. Raises :class:`ReadError` if the last is truncated."""
+    """Yield the lines of a file of ids. Raises :class:`ReadError` for an incomplete last line."""
     with damage(path), path.open(encoding="utf-8", newline="\n") as lines:
         for line in lines:
             if not line.endswith("\n"):
@@ -225,7 +231,10 @@ def _lines(path: Path) -> Iterator[str]:
 
 
 def refuse_non_finite(block: Array, path: Path, first_row: int) -> None:
-    """Raise :class:`ReadError` for NaN or infinity; a single sum of squares detects both."""
+    """Raise :class:`ReadError` for NaN or infinity in a block; one sum of squares detects both.
+
+    ``first_row``: the number of the block's first row, for the message.
+    """
     if block.dtype.kind != "f":
         return
     flat = block.reshape(-1)

@@ -148,7 +148,7 @@ class StoredVectors:
 
     @property
     def _path_of_one(self) -> Path:
-        """The first file of vectors, which is the store itself if that is a file."""
+        """The path of the first file of vectors; a store that is a single file has no other."""
         return self._parts[0].path
 
     @cached_property
@@ -165,7 +165,7 @@ class StoredVectors:
 
     @property
     def has_ids(self) -> bool:
-        """True where rows have ids."""
+        """Whether rows have ids."""
         if self.manifest is not None:
             return self._id_column is not None
         return has_ids(self._path_of_one)
@@ -214,7 +214,10 @@ class StoredVectors:
         return int(self.manifest["plan"]["options"]["dimension"])
 
     def _results(self, kind: Kind) -> Iterator[Any]:
-        """Yield the results of a kind in order; each file is first compared with its checksum."""
+        """Yield the results of a store of this kind in order, some thousand rows at a time.
+
+        Each file is first compared with its checksum.
+        """
         is_array = self.manifest is None and self._path_of_one.suffix == ".npy"
         if self.kind != kind and not (is_array and kind == "scores"):
             raise InputError(f"{self.path} holds {self.kind} results, not {kind}")
@@ -321,7 +324,7 @@ class StoredVectors:
         return found
 
     def _ids_of(self, part: Part) -> Iterator[Identifier]:
-        """Yield a file's ids, which are verified only after the last was yielded without an error.
+        """Yield a file's ids; only after the last, without an error, are they known to be right.
 
         Raises :class:`ReadError` where ids and rows differ in number, or the file was changed.
         """
@@ -336,7 +339,7 @@ class StoredVectors:
             raise ReadError(f"{part.path} has {part.rows} rows and {num_ids} ids; copy both again")
 
     def _checked_parts(self) -> Iterator[Part]:
-        """Yield the files in order after their verification; up to 4 files are verified ahead."""
+        """Yield the store's files in order, once verified; up to 4 are verified ahead."""
         threads = min(_MOST_HASHED, os.cpu_count() or 1)
         with ThreadPoolExecutor(max_workers=threads) as pool:
             rest = iter(self._parts)
@@ -349,7 +352,7 @@ class StoredVectors:
                 yield part
 
     def _check(self, part: Part, paths: Iterable[Path] | None = None) -> None:
-        """Compare a file and its file of ids with their checksums, or only those in ``paths``."""
+        """Compare a file and its file of ids, or only ``paths`` of these, with their checksums."""
         for path, sha256 in part.checksums.items() if self._verify else ():
             if paths is not None and path not in paths:
                 continue
@@ -375,9 +378,10 @@ class StoredVectors:
     def _refuse_changed(
         self, part: Part, before: tuple[int, ...], path: Path | None = None
     ) -> tuple[int, ...]:
-        """Return the current signature of a part's file, by default of its file of vectors.
+        """Return the present signature of a file; raises :class:`ReadError` if it was changed.
 
-        Raises :class:`ReadError` if the file's content has changed since the signature ``before``.
+        ``before``: an earlier signature.
+        ``path``: None: the file of vectors.
         """
         path = path or part.path
         now = signature(path)
@@ -389,7 +393,7 @@ class StoredVectors:
         return now
 
     def _begin(self, path: Path) -> tuple[int, ...]:
-        """Return the file's signature at its verification, or else its current signature."""
+        """Return the signature that a file had when it was verified, or else the present one."""
         return self._verified.get(path) or signature(path)
 
     def _refuse_another_generation(self) -> None:

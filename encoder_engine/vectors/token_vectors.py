@@ -46,11 +46,11 @@ class TokenVectors:
         return (self[number] for number in range(len(self)))
 
     def without(self, ids: Iterable[int]) -> TokenVectors:
-        """Return the vectors without those of tokens with these ids."""
+        """Return the texts without the vectors of tokens that have these ids."""
         return self._take(~np.isin(self.ids, np.fromiter(ids, dtype=np.int32)))
 
     def only(self, ids: Iterable[int]) -> TokenVectors:
-        """Return only the vectors of tokens with these ids."""
+        """Return the texts with the vectors of tokens that have these ids, and no others."""
         return self._take(np.isin(self.ids, np.fromiter(ids, dtype=np.int32)))
 
     def _take(self, kept: np.ndarray[Any, np.dtype[np.bool_]]) -> TokenVectors:
@@ -83,7 +83,7 @@ def max_similarity(queries: TokenVectors, documents: TokenVectors) -> Array:
 
 
 def join_tokens(parts: Sequence[TokenVectors], width: int) -> TokenVectors:
-    """Concatenate the texts of several results with ``width`` features each."""
+    """Concatenate the texts of several :class:`TokenVectors` of ``width`` features."""
     starts = np.cumsum([0, *(len(part.ids) for part in parts)])
     ends = [part.cu_seqlens[1:] + start for part, start in zip(parts, starts, strict=False)]
     return TokenVectors(

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def case_specs() -> list[CaseSpec]:
-    """Forward, and forward with backward."""
+    """Return the cases of each activation: forward, and forward with backward."""
     return [
         *op_specs("bias_gelu", make_gelu_work),
         *op_specs("geglu", partial(make_gated_work, ops.geglu, F.gelu)),
@@ -24,7 +24,7 @@ def case_specs() -> list[CaseSpec]:
 
 
 def make_gelu_work(shape: Shape) -> Work:
-    """Activate rows of four times the model's width, as in every feed-forward layer."""
+    """Define the case: activate rows of four times the model's width, as feed-forwards do."""
     width = 4 * shape.width
     return Work(
         inputs=shape.inputs(x=(shape.num_tokens, width), bias=(width,)),
@@ -35,7 +35,7 @@ def make_gelu_work(shape: Shape) -> Work:
 
 
 def make_gated_work(operation: Function, activation: Function, shape: Shape) -> Work:
-    """Gate rows one and a half times as wide as the model, as ModernBERT does."""
+    """Define the case: gate rows of 1.5 times the model's width, as ModernBERT does."""
 
     def eager(x: Any) -> Any:
         value, gate = x.chunk(2, dim=1)

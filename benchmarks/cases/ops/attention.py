@@ -37,7 +37,7 @@ GPU_SIZES = {
 
 
 def case_specs() -> list[CaseSpec]:
-    """Forward and training, on mixed and on equal lengths; on a GPU also on long ones."""
+    """Return forward and training cases, on mixed and equal lengths; on a GPU on long ones too."""
     specs = op_specs("attention", make_work, lengths=("mixed", "equal"))
     for group, (lengths, heads, head_dim, window) in GPU_SIZES.items():
         specs += op_specs(
@@ -61,7 +61,10 @@ def case_specs() -> list[CaseSpec]:
 
 
 def make_work(shape: Shape, *, window: int | None = None, dropout: float = 0.0) -> Work:
-    """Attend within each sequence; SDPA pays for padding, and for putting it in and out."""
+    """Define the case: attend within each sequence.
+
+    SDPA, a peer, computes padding, and its time includes adding and removing the padding.
+    """
     layout = Sequences.from_lengths(shape.lengths, device=shape.device)
     size = (shape.num_tokens, shape.num_heads, shape.head_dim)
     pairs = sum(_seen_pairs(length, window) for length in shape.lengths)
@@ -103,7 +106,7 @@ def make_work(shape: Shape, *, window: int | None = None, dropout: float = 0.0) 
 
 
 def _seen_pairs(length: int, window: int | None) -> int:
-    """Count pairs of a query and a key that it sees."""
+    """Count the pairs of a query and a key at most ``window`` tokens from it."""
     if window is None or window >= length:
         return length**2
     return length * (2 * window + 1) - window * (window + 1)
@@ -118,7 +121,7 @@ def _eager(
     value: Tensor,
     dropout: float = 0.0,
 ) -> Tensor:
-    """Compute one sequence at a time, by matmul and softmax."""
+    """Compute attention one sequence at a time, by matmul and softmax."""
     lengths = layout.lengths.tolist()
     outputs = []
     for parts in zip(*(torch.split(x, lengths) for x in (query, key, value)), strict=True):
@@ -156,7 +159,7 @@ def _rivals(layout: Sequences, shape: Shape, window: int | None, dropout: float)
 
 
 class _PaddedSdpa:
-    """SDPA on [B, H, L, D] with a mask where lengths differ; where rows go is found out once."""
+    """SDPA on [B, H, L, D], with a mask if lengths differ; mask and places are computed once."""
 
     def __init__(self, layout: Sequences, dropout: float = 0.0) -> None:
         self._dropout = dropout
@@ -197,7 +200,7 @@ def packed_cudnn(layout: Sequences, *, query: Tensor, key: Tensor, value: Tensor
 
 
 class _PackedCudnn(torch.autograd.Function):
-    """cuDNN's attention over packed sequences, which torch has without a gradient of its own."""
+    """The autograd function of cuDNN's packed attention; torch has no backward for it."""
 
     @staticmethod
     def forward(

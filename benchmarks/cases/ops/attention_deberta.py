@@ -30,7 +30,7 @@ SCALE = (3 * 64) ** -0.5
 
 
 def case_specs() -> list[CaseSpec]:
-    """Forward and training, on equal and on mixed lengths."""
+    """Return forward and training cases, on equal and on mixed lengths."""
     sizes = {"equal": (LONGEST,) * (TOKENS // LONGEST), "mixed": mixed_lengths(LONGEST, TOKENS)}
     return [
         spec
@@ -47,7 +47,7 @@ def case_specs() -> list[CaseSpec]:
 
 
 def make_work(shape: Shape) -> Work:
-    """Attend within each sequence, with vectors of distances for keys and for queries."""
+    """Define the case: attend within each sequence, by contents and by relative distances."""
     layout = Sequences.from_lengths(shape.lengths, device=shape.device)
     entries_R = log_position_entries(BUCKETS, LONGEST, device=shape.device)
     own, position = (
@@ -103,7 +103,7 @@ def _eager(
     far_key: Tensor,
     far_query: Tensor,
 ) -> Tensor:
-    """Compute one sequence at a time, as DeBERTa's authors do."""
+    """Compute attention one sequence at a time, as DeBERTa's authors do."""
     lengths = layout.lengths.tolist()
     far_keys, far_queries = (x.permute(1, 2, 0) for x in (far_key, far_query))
     outputs = []
@@ -119,7 +119,7 @@ def _eager(
 
 
 class _Theirs:
-    """The library's module without its projections, which are no part of the case."""
+    """The rival library's attention without its projections, which no candidate computes."""
 
     def __init__(self, layout: Sequences, shape: Shape) -> None:
         self._layout, self._shape = layout, shape

@@ -1,8 +1,8 @@
-"""Packed attention with the kernels in Gluon, which calls do not choose, on a Hopper GPU.
+"""Packed attention with the Gluon kernels, which the engine never chooses by itself, on Hopper.
 
 Without a window or dropout, on equal lengths, beside the Triton kernels and cuDNN's, dense and
-packed. Consumers that take turns, and the gradients in Gluon, are cases of their own: should these
-wait for themselves for ever, the others are measured all the same.
+packed. Consumer warps that take turns, and the gradients in Gluon, are cases of their own: these
+kernels might never end, and then the other cases are measured all the same.
 """
 
 from __future__ import annotations
@@ -27,7 +27,11 @@ if TYPE_CHECKING:
 
 
 class Pins(TypedDict):
-    """The rows of a program of the forward kernel, whether by turns, and whose gradients."""
+    """A variant: the rows that a program of the forward kernel computes, and two switches.
+
+    ``turns``: consumer warps take turns.
+    ``gradients``: backward is by Gluon too.
+    """
 
     rows: int
     turns: NotRequired[bool]
@@ -67,7 +71,7 @@ VARIANTS: dict[str, tuple[tuple[str, ...], tuple[str, ...], dict[str, Pins]]] = 
 
 
 def case_specs() -> list[CaseSpec]:
-    """Each variant at its sizes, in its modes."""
+    """Return the case of each variant, size and mode."""
     return [
         spec
         for group, (modes, sizes, candidates) in VARIANTS.items()
@@ -85,7 +89,7 @@ def case_specs() -> list[CaseSpec]:
 
 
 def make_work(shape: Shape, *, candidates: dict[str, Pins]) -> Work:
-    """Attend within each sequence, by Triton and by each candidate."""
+    """Define the case: attend within each sequence, by Triton and by each Gluon candidate."""
     plain = make_any_work(shape)
     assert isinstance(plain.facts, AttentionFacts)
     # Measured where calls choose cuDNN too.

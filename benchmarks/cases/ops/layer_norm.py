@@ -23,7 +23,7 @@ DROPOUT = 0.1
 
 
 def case_specs() -> list[CaseSpec]:
-    """Forward, and forward with backward; on a GPU training with dropout too."""
+    """Return forward cases, and forward with backward; on a GPU also training with dropout."""
     return [
         *op_specs("layer_norm", make_work),
         *op_specs("rms_norm", make_rms_work),
@@ -41,7 +41,7 @@ def case_specs() -> list[CaseSpec]:
 
 
 def make_work(shape: Shape) -> Work:
-    """Add a residual and normalise, as every block does twice."""
+    """Define the case: add a residual and apply layer norm, as every block does twice."""
     rows, width = (shape.num_tokens, shape.width), (shape.width,)
     return Work(
         inputs=shape.inputs(x=rows, residual=rows, weight=width, bias=width),
@@ -54,7 +54,7 @@ def make_work(shape: Shape) -> Work:
 
 
 def make_rms_work(shape: Shape) -> Work:
-    """Draw the same inputs for RMS norm."""
+    """Define the same case for RMS norm."""
     work = make_work(shape)
     return replace(
         work,
@@ -68,7 +68,7 @@ def make_rms_work(shape: Shape) -> Work:
 
 
 def make_dropping_work(shape: Shape) -> Work:
-    """Drop a tenth of the branch first, as training does."""
+    """Define the same case with a tenth of the branch dropped first, as in training."""
     return replace(
         make_work(shape),
         timed=partial(_ours, dropout=DROPOUT),
@@ -81,7 +81,7 @@ def make_dropping_work(shape: Shape) -> Work:
 
 
 def make_quantized_work(shape: Shape) -> Work:
-    """Normalise and quantize, as before the first dense layer; the gate looks at the norm."""
+    """Define the case of layer norm whose output is quantized too; the gate judges the norm."""
 
     def eager(*, x: Tensor, residual: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         output = _eager(x=x, residual=residual, weight=weight, bias=bias)

@@ -1,4 +1,4 @@
-"""The dense layer, plain, packed and in 8-bit integers, against plain PyTorch."""
+"""The dense layer (plain, with a prepacked weight, and in 8-bit integers) against plain PyTorch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def case_specs() -> list[CaseSpec]:
-    """Forward, and with backward where there is a gradient: not of integers, nor compiled."""
+    """Return forward cases, and for the plain layer also forward with backward."""
     return [
         *op_specs("linear", make_work),
         *op_specs("packed_linear", make_packed_work, modes=("forward",), devices=CPU),
@@ -36,7 +36,7 @@ def case_specs() -> list[CaseSpec]:
 
 
 def make_work(shape: Shape) -> Work:
-    """Widen rows fourfold, as the first layer of every feed-forward does."""
+    """Define the case: a layer that widens rows fourfold, as the first of a feed-forward."""
     width = shape.width
     return Work(
         inputs=shape.inputs(
@@ -50,7 +50,7 @@ def make_work(shape: Shape) -> Work:
 
 
 def make_packed_work(shape: Shape) -> Work:
-    """Do the same with GELU and a packed weight, as compiled encoders do."""
+    """Define the same case with GELU and a prepacked weight, as compiled encoders compute it."""
     plain = make_work(shape)
     weight, bias = plain.inputs["weight"], plain.inputs["bias"]
     layer = pack(to_array(weight), to_array(bias))
@@ -78,7 +78,7 @@ def make_packed_work(shape: Shape) -> Work:
 
 
 def make_rows_work(shape: Shape) -> Work:
-    """Quantize rows of four times the model's width, as before the second dense layer."""
+    """Define the case: quantize rows as wide as a feed-forward's second layer reads."""
     return Work(
         inputs=shape.inputs(x=(shape.num_tokens, 4 * shape.width)),
         ours=lambda by, x: ops.quantize_rows(x, implementation=by)[1],
@@ -89,14 +89,17 @@ def make_rows_work(shape: Shape) -> Work:
 
 
 def eager_scales(x: Tensor) -> Tensor:
-    """Compute the bytes of rows and return their scales."""
+    """Quantize rows to 8 bits in plain PyTorch, and return their scales."""
     scale = x.abs().amax(1) / 127
     ((x / scale[:, None]).round() + 128).byte()
     return scale
 
 
 def make_quantized_work(name: str, shape: Shape) -> Work:
-    """Widen rows of bytes fourfold, to floats or to bytes; GELU follows."""
+    """Define the case of a layer on 8-bit rows that widens them fourfold, with GELU.
+
+    ``name``: "quantized_linear" returns floats, "requantized_linear" 8-bit rows.
+    """
     plain = make_work(shape)
     weight = ops.quantize_weight(plain.inputs["weight"], plain.inputs["bias"])
     plain_NK = weight.dequantize()

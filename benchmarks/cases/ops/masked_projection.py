@@ -1,4 +1,4 @@
-"""The masked-token head (``ops.masked_cross_entropy``), both ways, against PyTorch's own."""
+"""The masked-token head (``ops.masked_cross_entropy``), both modes, against PyTorch's own."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ IGNORED = -100
 
 
 def case_specs() -> list[CaseSpec]:
-    """Return forward alone, and forward with backward, with and without stored logits."""
+    """Return forward cases, and forward with backward; logits stored, or not ("tiled")."""
     name = "masked_cross_entropy"
     return [
         *op_specs(name, partial(make_work, "stored")),
@@ -32,9 +32,10 @@ def case_specs() -> list[CaseSpec]:
 
 
 def make_work(mode: ops.ProjectionMode | None, shape: Shape, vocab_size: int | None = None) -> Work:
-    """Score 15% of the rows against a vocabulary, BERT's by default; the dense head scores all.
+    """Define the case: the loss of 15% of the rows; PyTorch's dense head computes all rows' logits.
 
-    A loss of logits in half precision is as exact as they are: all return it in the inputs' dtype.
+    ``vocab_size``: default: BERT's. Every candidate returns the loss in the inputs' dtype: from
+    logits in half precision it is no more exact.
     """
     generator = torch.Generator().manual_seed(SEED)
     num_tokens, width = shape.num_tokens, shape.width

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 def case_specs() -> list[CaseSpec]:
-    """Forward, and forward with backward."""
+    """Return forward cases, and forward with backward."""
     return op_specs("pooling", make_work)
 
 
 def make_work(shape: Shape) -> Work:
-    """Average each sequence's rows and normalise, as sentence encoders do."""
+    """Define the case: average each sequence's rows and normalise, as sentence encoders do."""
     layout = Sequences.from_lengths(shape.lengths, device=shape.device)
     lengths = list(shape.lengths)
 

@@ -18,12 +18,12 @@ BASE = 160_000.0
 
 
 def case_specs() -> list[CaseSpec]:
-    """Forward, and forward with backward."""
+    """Return forward cases, and forward with backward."""
     return op_specs("rotary", make_work)
 
 
 def make_work(shape: Shape) -> Work:
-    """Turn query and key, and lay them side by side: every candidate returns one tensor."""
+    """Define the case: rotate query and key; each candidate returns both as one tensor."""
     positions = Sequences.from_lengths(shape.lengths, device=shape.device).positions
     # In float64 it serves the reference too; all others are given its float32.
     exact = ops.rotary_table(

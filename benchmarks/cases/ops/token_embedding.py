@@ -20,12 +20,12 @@ VOCAB_SIZE, NUM_POSITIONS = 30_522, 1024
 
 
 def case_specs() -> list[CaseSpec]:
-    """Forward, and forward with backward."""
+    """Return forward cases, and forward with backward."""
     return op_specs("embedding", make_work, group="token_embedding")
 
 
 def make_work(shape: Shape) -> Work:
-    """Look up tokens and positions, add them and normalise."""
+    """Define the case: look up tokens and positions, add them and normalise."""
     generator = torch.Generator().manual_seed(SEED)
     num_tokens, width = shape.num_tokens, shape.width
     ids, places = (

@@ -56,7 +56,7 @@ def _values(found: TextAttention) -> list[dict[str, Any]]:
 
 
 def _rows(found: TextAttention) -> list[tuple[str, str]]:
-    """Return a table of the heads, each with its greatest weights between different words."""
+    """Return a table row for each head: its greatest weights between different words."""
     rows = []
     for (layer, head), keys, shares in zip(*found.weights[:1], *found.weights[2:], strict=True):
         ranked = sorted(

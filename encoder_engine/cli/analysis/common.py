@@ -29,7 +29,7 @@ analysis_options = option.together(
 
 
 def check_page(options: Mapping[str, Any]) -> None:
-    """Refuse an output page that exists or cannot be written, before anything is computed."""
+    """Raise an error, before anything is computed, for a page that exists or cannot be written."""
     if not options["html"]:
         return
     if Path(options["html"]).exists() and not options["overwrite"]:

@@ -42,8 +42,9 @@ EXAMPLES = (
 def check_accuracy(
     name: str, source: str | None, column: str | None = None
 ) -> tuple[dict[str, Any], list[Finding]]:
-    """Compare a model's precisions with float64; an inaccurate precision becomes a finding.
+    """Compare the vectors of a model's precisions with float64; return facts and findings.
 
+    An inaccurate precision becomes a finding.
     ``source``: a file of texts, of which the first are read; None: the examples.
     ``column``: the column of the texts.
     Raises :class:`ReadError` for a file without texts.
@@ -94,7 +95,7 @@ def _finding(found: Accuracy) -> Finding:
 
 
 def accuracy_lines(facts: dict[str, Any]) -> dict[str, str]:
-    """Format the facts of :func:`check_accuracy` as lines of text, by title."""
+    """Format the facts of :func:`check_accuracy` as lines of text, by the line's title."""
     lines = {}
     for name, value in facts.items():
         if not isinstance(value, dict):

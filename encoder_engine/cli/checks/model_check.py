@@ -30,7 +30,7 @@ _MEND_UNSUPPORTED = "choose a model that is computed here; docs/embedding.md say
 
 
 def check_model(name: str) -> tuple[dict[str, Any], list[Finding]]:
-    """Load a model as ``embed`` would and describe it; a failure becomes a finding."""
+    """Load a model as ``embed`` would; return facts about it, and findings, such as a failure."""
     from encoder_engine.embedding.any_model import load_dense
     from encoder_engine.families.checkpoints.files import resolve_directory
 
@@ -111,7 +111,7 @@ def _describe_table(embedder: StaticEmbedder) -> dict[str, Any]:
 
 
 def _describe_engine(embedder: Embedder) -> str:
-    """Return the engine's name, and why it is not the compiled engine."""
+    """Return the name of an embedder's engine, and why it is not the compiled engine."""
     from encoder_engine.engine.choosing import EngineRequest, refuse_compiled
 
     engine = embedder.engine

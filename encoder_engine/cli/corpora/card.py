@@ -131,7 +131,7 @@ def _read(path: Path, mend: str = "; copy the folder again") -> JsonValue:
 
 
 def _named(name: str, value: object, *, is_path: bool = False) -> object:
-    """Return a value of a manifest with paths shortened to the last part: folders may name people.
+    """Return a manifest's value with paths shortened to the last part: folders may name people.
 
     Values under the keys ``_PATHS``, and all absolute paths, are shortened, at any depth. A slash
     in another value, such as the label N/A, stays.

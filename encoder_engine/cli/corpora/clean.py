@@ -173,7 +173,7 @@ def _versions() -> dict[str, str | None]:
 
 
 def _cleaner(options: dict[str, Any]) -> tuple[Cleaner, dict[str, Any] | None]:
-    """Return a cleaner, and a description of the model that ``--semantic`` names."""
+    """Return the cleaner for the options, and a description of the model of ``--semantic``."""
     from encoder_engine.data.hygiene.cleaning import Cleaner, CleanSettings
     from encoder_engine.data.hygiene.languages import LanguageLabeller
 

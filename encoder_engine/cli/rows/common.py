@@ -49,7 +49,7 @@ def read_records(inputs: tuple[str, ...], options: Mapping[str, Any]) -> Iterato
 
 
 def check_output(inputs: tuple[str, ...], options: Mapping[str, Any]) -> None:
-    """Refuse an output file that is also an input."""
+    """Raise an error for an output file that is also an input."""
     from encoder_engine.files import check_apart
 
     check_apart([options["output"]], [Path(name) for name in inputs])

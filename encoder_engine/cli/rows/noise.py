@@ -77,7 +77,7 @@ def noise(inputs: tuple[str, ...], **options: Any) -> None:
 def _noised(
     noise_of: Noise[Token], passage: list[list[Token]], key: RowKey, record: Record
 ) -> Noised[Token]:
-    """Noise a passage; errors name the input row, not the passage."""
+    """Return a passage with noise; errors name the input row ``record``, not the passage."""
     from encoder_engine.errors import BatchError
 
     try:

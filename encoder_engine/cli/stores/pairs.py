@@ -34,7 +34,7 @@ def read_pairs(pairs: Sequence[str], options: dict[str, Any]) -> dict[str, list[
 def known_rows(
     stored: StoredVectors, answers: dict[str, list[str]]
 ) -> tuple[dict[int, str], dict[str, list[int]]]:
-    """Return the texts of a store by row, and the rows of each question's answers, ascending."""
+    """Return a store's texts by row, and by question the rows whose texts are its answers."""
     from encoder_engine.vectors.origins import read_texts
 
     documents = read_texts(stored, range(stored.rows))

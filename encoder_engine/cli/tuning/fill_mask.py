@@ -114,10 +114,10 @@ def score(model: str, files: tuple[str, ...], output: str, **options: Any) -> No
 
 
 class _Scoring(NamedTuple):
-    """A model's scores of texts.
+    """How a model scores texts.
 
     perplexity: the name of the perplexity that these scores give.
-    score: a function from texts to log-likelihoods and numbers of scored tokens.
+    score: a function from texts to each one's log-likelihood and number of scored tokens.
     """
 
     perplexity: str

@@ -115,7 +115,7 @@ def _warn_of_degenerate(folder: Path | str) -> None:
 
 
 def score_facts(scores: Mapping[str, float], intervals: Mapping[str, Interval]) -> dict[str, str]:
-    """Return scores as strings, with confidence intervals if there are any."""
+    """Format scores by name as strings, with confidence intervals where there are any."""
     facts = {}
     for name, score in scores.items():
         found = intervals.get(name)

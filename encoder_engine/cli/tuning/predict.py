@@ -1,4 +1,4 @@
-"""``encoder-engine predict``: writes the predictions of a fine-tuned model, to a file or a job."""
+"""``encoder-engine predict``: writes a fine-tuned model's predictions, to a file or by a job."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def predict(model: str, files: tuple[str, ...], output: str, **options: Any) -> 
 
 
 def _is_job(output: str) -> bool:
-    """Return whether an output is written by a resumable job: a table or a folder of shards."""
+    """Return whether a resumable job writes this output: a table or a folder of shards."""
     suffix = Path(output).suffix
     return output.endswith("/") or not suffix or suffix in (".parquet", ".arrow", ".lance")
 

@@ -25,7 +25,7 @@ def write_card(
     call: str = 'vectors = model.encode(["a text", "another"])',
     task: str = "sentence-similarity",
 ) -> None:
-    """Write README.md unless there is one: how the model is loaded, and facts by name.
+    """Write README.md, unless there is one: how the model is loaded, and facts by name.
 
     loader: the class that loads the directory.
     subject: a sentence that describes the model's results.

@@ -57,8 +57,9 @@ def open_target(
     own: the directory that the model was loaded from.
     of_head: the quantization of a model with a head; None: no head, or no quantization.
 
-    Raises :class:`OutputError` where both directories are the same, and for files that would change
-    the saved model, and :class:`UnsupportedFeatureError` for a quantized model with a head.
+    Raises :class:`OutputError` where both directories are the same, and for left-over files that
+    would change the saved model, and :class:`UnsupportedFeatureError` for a quantized model with a
+    head.
     """
     if of_head is not None:
         raise UnsupportedFeatureError(
@@ -80,7 +81,7 @@ def open_target(
 
 
 def check_writable(stack: ModuleStack) -> None:
-    """Raise :class:`UnsupportedFeatureError` for a module that the format cannot represent."""
+    """Raise :class:`UnsupportedFeatureError` for a module that sentence-transformers lacks."""
     for module in stack.modules:
         if isinstance(module, LayerNormModule) and module.epsilon != _EPSILON:
             raise UnsupportedFeatureError(
@@ -153,11 +154,12 @@ def write_transformer_settings(
     root: Path | None = None,
     **transformer: Any,
 ) -> None:
-    """Write the settings of a model, and of its Transformer module.
+    """Write ``sentence_bert_config.json``, the Transformer module's settings, and the model's.
 
+    folder: the Transformer module's.
     stated: the model's type, prompts and further settings.
-    root: the model's directory; None: ``folder``, which is the Transformer module's.
     max_seq_length: the most tokens of a text; None: no limit.
+    root: the model's directory; None: ``folder``.
     transformer: further settings of the Transformer.
     """
     # Lower-casing is a part of the tokenizer that was saved.
@@ -167,6 +169,6 @@ def write_transformer_settings(
 
 
 def write_json(path: Path, value: object) -> None:
-    """Write a file of JSON, which appears complete or not at all."""
+    """Write a JSON file; it appears complete or not at all."""
     content = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
     write_atomically(path, content.encode("utf-8"))

@@ -1,4 +1,4 @@
-"""Writes rankers, sparse and late-interaction models as directories of sentence-transformers."""
+"""Writes settings of rankers, sparse and late-interaction models as sentence-transformers does."""
 
 from __future__ import annotations
 
@@ -50,7 +50,10 @@ def write_ranker_settings(
     max_seq_length: int | None,
     base_model: str | None,
 ) -> None:
-    """Write the files of a ``CrossEncoder``, except classifier and tokenizer, and the card."""
+    """Write the settings, ``modules.json`` and the model card of a ``CrossEncoder``'s directory.
+
+    The caller writes the classifier and the tokenizer.
+    """
     stated = _stated("CrossEncoder", settings)
     stated[ACTIVATION_KEY] = ACTIVATION_NAMES[activation]
     write_transformer_settings(
@@ -90,11 +93,14 @@ def write_late_interaction_settings(
     normalized: bool = True,
     base_model: str | None = None,
 ) -> None:
-    """Write the files of a ``MultiVectorEncoder``, except encoder and tokenizer, and the card.
+    """Write the settings, the modules and the model card of a ``MultiVectorEncoder``'s directory.
+
+    The caller writes the encoder and the tokenizer.
 
     modules: the modules after the encoder, for each token.
     expansion: the expansion of queries, as a Transformer states it; None: queries are not padded.
-    skipped_words: the tokens that are left out; skipped_of: of ``"query"``, ``"document"`` or both.
+    skipped_words: the tokens that get no vector.
+    skipped_of: the texts in which they get none: ``"query"``, ``"document"`` or both.
     kept_ids: the token ids of documents that keep a vector; None: all that are not skipped.
     """
     check_writable(modules)
@@ -146,10 +152,12 @@ def write_splade_settings(
     default_route: Route = "document",
     base_model: str | None = None,
 ) -> None:
-    """Write a ``SparseEncoder``'s files and model card, but not the masked LM and the tokenizer.
+    """Write the settings, the pooling and the model card of a ``SparseEncoder``'s directory.
 
-    queries: the token weights of queries, which a Router stores beside the masked LM of documents;
-    the masked LM is in :func:`encoder_folder`.
+    The caller writes the masked LM and the tokenizer to :func:`encoder_folder`.
+
+    queries: token weights for queries; None: none. They are written too, with a Router.
+    default_route: with ``queries``, what texts are by default.
     """
     stated = _stated("SparseEncoder", settings) | {"similarity_fn_name": settings.similarity}
     if settings.max_active_dims is not None:
@@ -182,12 +190,15 @@ def write_splade_settings(
 
 
 def encoder_folder(folder: Path, queries: TokenWeights | None) -> Path:
-    """Return the folder of the masked LM in a sparse model's directory."""
+    """Return the folder of the masked LM in a sparse model's directory.
+
+    With ``queries`` the directory has a Router, and the masked LM is in the documents' part.
+    """
     return folder if queries is None else folder / "document_0_Transformer"
 
 
 def _write_router(folder: Path, queries: TokenWeights, default_route: Route) -> None:
-    """Write the token weights of queries with the tokenizer, and modules.json of both routes."""
+    """Write the token weights of queries, their tokenizer, and ``router_config.json``."""
     place = "query_0_SparseStaticEmbedding"
     structure = {
         "query": {place: "SparseStaticEmbedding"},

@@ -35,7 +35,7 @@ def save_embedder(
     *,
     write_layers: Callable[[Path], None] | None = None,
 ) -> None:
-    """Write a directory; see :meth:`Embedder.save_pretrained`.
+    """Write an embedder's directory, with all files; see :meth:`Embedder.save_pretrained`.
 
     write_layers: a function that writes the two layer files of a hybrid embedder; None: the
     embedder is not hybrid.
@@ -78,8 +78,11 @@ def write_sentence_settings(
     dimension: int,
     base_model: str | None,
 ) -> None:
-    """Write the files of an embedder's directory, except encoder and tokenizer, and the card.
+    """Write the settings, the modules and the model card of an embedder's directory.
 
+    The caller writes the encoder and the tokenizer.
+
+    recipe: the pooling, the modules after it, prompts and further settings.
     max_seq_length: the most tokens of a text; None: no limit.
     dimension: features of a vector.
     base_model: the model that this one was derived from.

@@ -130,7 +130,7 @@ def sif_weights(count: int, coefficient: float) -> npt.NDArray[np.float32]:
 def _static_spec(
     spec: TokenizerSpec, remove_tokens: str | None
 ) -> tuple[TokenizerSpec, npt.NDArray[np.int32]]:
-    """Return the tokenizer of the table, and the encoder's id of each token in the table."""
+    """Return the tokenizer of the table, and the encoder's id of each of its tokens, int32 [V]."""
     model = spec.model
     if isinstance(model, SentencePieceSpec):
         raise UnsupportedFeatureError(
@@ -176,7 +176,7 @@ def _embed_tokens(
     *,
     shown: bool,
 ) -> Vectors:
-    """Embed each token alone, between the special tokens of a text: float32 [V, D]."""
+    """Compute the encoder's vector of each token as a text of its own: float32 [V, D]."""
     row: list[int] = []
     place = 0
     for piece in spec.single:

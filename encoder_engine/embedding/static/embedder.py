@@ -205,7 +205,7 @@ class StaticEmbedder(DenseMethods):
 
     @property
     def tokenizer(self) -> Tokenizer:  # type: ignore[override]
-        """The tokenizer."""
+        """The tokenizer, whose ids index the rows of the table."""
         return self.model.tokenizer
 
     @property
@@ -220,7 +220,7 @@ class StaticEmbedder(DenseMethods):
 
     @property
     def prompts(self) -> Mapping[str, str]:
-        """The named prompts of the directory."""
+        """The directory's prompts, by name."""
         return self.model.settings.prompts
 
     @property
@@ -235,16 +235,16 @@ class StaticEmbedder(DenseMethods):
 
     @property
     def default_prompt_name(self) -> str | None:
-        """The name of the prompt for calls that name none."""
+        """The name of the prompt for calls that give no prompt."""
         return self.model.settings.default_prompt_name
 
     def kinds(self) -> dict[str, Kind]:
-        """Return the kind ``dense`` of results; see :meth:`Model.kinds`."""
+        """Return ``dense``, the kind of results with a vector per text; see :meth:`Model.kinds`."""
         rules = self.model.settings.rules
         return {"dense": StaticDense(self, self._recipe, rules=rules, cut=self._cut)}
 
     def changed_options(self) -> dict[str, Any]:
-        """Return ``max_length``; see :meth:`Model.changed_options`."""
+        """Return ``max_length``, which may have changed; see :meth:`Model.changed_options`."""
         return {"max_length": self.model.settings.max_length}
 
     @classmethod
@@ -258,9 +258,9 @@ class StaticEmbedder(DenseMethods):
         return cls.from_pretrained(loading.place, num_threads=num_threads, **options)
 
     def coverage(self, texts: str | Iterable[str]) -> Coverage:
-        """Count tokens that the table has no vector for, and the texts that have no other tokens.
+        """Count the tokens that have no vector in the table, and the texts without any other token.
 
-        Unknown tokens are only left out by the rules of model2vec and by tables of words.
+        Tokens are only left out by the rules of model2vec and by tables of words.
         """
         unknown = unknown_id(self.tokenizer)
         num_tokens = num_unknown = num_empty = 0

@@ -1,4 +1,4 @@
-"""A static model: embedding table, tokenizer, and the library's rules for special cases."""
+"""A static model: an embedding table, a tokenizer, and the rules of the library that it is of."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def median_token_length(tokenizer: Tokenizer) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class StaticEngine:
-    """The :class:`Engine` of a static table: averages the table's rows of a text's tokens."""
+    """The :class:`Engine` of a static table: averages the rows of a text's tokens."""
 
     model: StaticModel
     num_threads: int
@@ -100,7 +100,7 @@ class StaticEngine:
 
     @property
     def batch_tokens(self) -> int:
-        """The most tokens of a batch by default; a core adds a million rows in 20 ms."""
+        """The default for the most tokens of a batch; a core adds a million rows in 20 ms."""
         return 2**20
 
     def run(self, rows: TokenRows, *outputs: Output) -> tuple[Vectors, ...]:
@@ -128,7 +128,7 @@ class StaticEngine:
 
 @dataclass(frozen=True, kw_only=True)
 class Coverage:
-    """The count of tokens that a table has no row for.
+    """How many tokens a table has no row for.
 
     num_tokens: tokens of all texts, unknown ones included.
     num_unknown: tokens that are left out of the vectors.

@@ -65,7 +65,13 @@ _NO_LIMIT = 10**6
 
 @dataclass(frozen=True, kw_only=True)
 class _Layout:
-    """The folder of the table, and whether a Normalize module follows it."""
+    """Where a static model's files are, and which of them there are.
+
+    directory: the model's.
+    folder: that of the table.
+    has_config: there is a config.json of model2vec.
+    normalizes: a Normalize module follows the table.
+    """
 
     directory: Path
     folder: Path
@@ -147,7 +153,7 @@ def is_model2vec(config: Path) -> bool:
 
 
 def _read_settings(layout: _Layout, rules: Rules, tokenizer: Tokenizer) -> StaticSettings:
-    """Read the settings of either layout; model2vec's config.json takes precedence."""
+    """Read the settings of a directory of either library; model2vec's config.json comes first."""
     stated = read_settings(layout.directory, "SentenceTransformer")
     normalized, base = layout.normalizes, None
     limit: int | None = DEFAULT_MAX_LENGTH
@@ -179,7 +185,10 @@ def _read_settings(layout: _Layout, rules: Rules, tokenizer: Tokenizer) -> Stati
 
 
 def _read_table(folder: Path, left_out: int) -> StaticTable:
-    """Map the table; read ``mapping`` and ``weights``, which have one number per token."""
+    """Map the table's file; read ``mapping`` and ``weights``, a number per token each, if present.
+
+    left_out: the id of a token that pooling leaves out; -1: none.
+    """
     verify_checksums(folder)
     opened = MappedFiles(mapped_files(folder))
     with open_tensors(folder) as tensors:

@@ -1,4 +1,4 @@
-"""Writes a static model as model2vec does, with the modules of sentence-transformers.
+"""Writes a static model as model2vec does, and beside it the modules of sentence-transformers.
 
 model2vec and sentence-transformers both load the directory. ``mapping`` and ``weights`` are kept.
 """
@@ -36,7 +36,7 @@ __all__ = ["convert_rows", "save_static_model"]
 def save_static_model(
     model: StaticModel, directory: str | os.PathLike[str], *, dtype: str = "auto"
 ) -> None:
-    """Write a directory; see :meth:`StaticEmbedder.save_pretrained`."""
+    """Write a static model's directory; see :meth:`StaticEmbedder.save_pretrained`."""
     folder, table, settings = Path(directory), model.table, model.settings
     rows_VD = convert_rows(table.rows_VD, table.dtype if dtype == "auto" else dtype)
     is_library = settings.rules == "sentence-transformers"
@@ -86,7 +86,7 @@ def save_static_model(
 
 
 def _with_limit(tokenizer: Tokenizer, max_length: int | None) -> Tokenizer:
-    """Return a tokenizer whose file states the token limit, for sentence-transformers."""
+    """Return a tokenizer whose file states this limit, where sentence-transformers reads it."""
     stated = tokenizer.spec.truncation
     if max_length == (None if stated is None else stated.max_length):
         return tokenizer

@@ -68,7 +68,7 @@ def read_word_vectors(
 
 
 def word_tokenizer(vocabulary: dict[str, int], *, lowercase: bool) -> Tokenizer:
-    """Return a tokenizer of whole words: text between white space and punctuation.
+    """Return a tokenizer of whole words: what is between white space and punctuation.
 
     It is WordPiece without pieces within words: a word is in the vocabulary or unknown.
     """
@@ -93,7 +93,7 @@ def word_tokenizer(vocabulary: dict[str, int], *, lowercase: bool) -> Tokenizer:
 
 
 def _read(path: Path, max_words: int | None) -> tuple[list[str], npt.NDArray[np.float32]]:
-    """Return the words and their vectors, float32 [V, D]; of repeated words the first counts."""
+    """Return a file's words and their vectors [V, D]; of repeated words the first counts."""
     words: dict[str, int] = {}
     table = np.empty((0, 0), dtype=np.float32)
     stated: tuple[int, int] | None = None
@@ -127,7 +127,10 @@ def _read(path: Path, max_words: int | None) -> tuple[list[str], npt.NDArray[np.
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield the lines with their numbers, from 1. Raises :class:`RowError` and ReadError."""
+    """Yield a file's lines with their numbers, from 1, without empty ones.
+
+    Raises :class:`RowError` and ReadError.
+    """
     with open_source(str(path)) as stream:
         for number, raw in enumerate(iter(stream.readline, b""), start=1):
             try:
@@ -141,7 +144,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def _header(line: str) -> tuple[int, int] | None:
-    """Return the numbers of words and of features, if the first line states them."""
+    """Return the numbers of words and of features if a file's first line states them, else None."""
     parts = line.split(" ")
     if len(parts) == 2 and all(part.isascii() and part.isdigit() for part in parts):
         count, width = map(int, parts)
@@ -150,7 +153,10 @@ def _header(line: str) -> tuple[int, int] | None:
 
 
 def _split(line: str, width: int, path: Path, number: int) -> tuple[str, list[str]]:
-    """Return the word and its numbers as strings; a word may contain spaces if D is known."""
+    """Split a line into its word and its numbers, as strings.
+
+    width: how many numbers; 0: unknown. If it is known, a word may contain spaces.
+    """
     separator = "\t" if "\t" in line and " " not in line else " "
     parts = line.split(separator)
     if width == 0:

@@ -38,7 +38,7 @@ __all__ = ["CompiledCopy", "refuse_compiled"]
 
 
 def refuse_compiled(spec: EncoderSpec) -> str | None:
-    """Return why a compiled encoder cannot compute a spec, or would be slower; None: neither."""
+    """Return why a compiled encoder cannot compute a spec, or would be slower; None: it can."""
     if native_instruction_set() == "portable":
         return "the C++ extension has no kernels for this processor"
     try:
@@ -48,7 +48,7 @@ def refuse_compiled(spec: EncoderSpec) -> str | None:
 
 
 class CompiledCopy:
-    """A compiled encoder of a model's weights, with a check for later changes of the weights.
+    """A compiled encoder with a transformers model's weights, which notices later changes of them.
 
     The pooler is not included. :func:`refuse_compiled` must have returned None for the model.
     """
@@ -94,7 +94,7 @@ class CompiledCopy:
         return torch.from_numpy(rows_TD).to(self._dtype)
 
     def is_current(self) -> bool:
-        """Return whether addresses, strides, and the bytes of copied parameters are unchanged."""
+        """Return whether parameters lie where they lay, and copied ones have the same bytes."""
         return _places(self._parameters) == self._places and self._content.is_same()
 
 
@@ -104,7 +104,7 @@ def _places(tensors: list[Tensor]) -> list[tuple[int, torch.Size, tuple[int, ...
 
 
 class _Content:
-    """A snapshot of tensors' content: a hash, or copies if a tensor is not contiguous."""
+    """A snapshot of tensors' content: a hash, or copies of all tensors if one is not contiguous."""
 
     def __init__(self, tensors: list[Tensor]) -> None:
         self._tensors = tensors
@@ -114,7 +114,7 @@ class _Content:
             self._copies = [t.detach().contiguous().clone() for t in tensors]
 
     def is_same(self) -> bool:
-        """Return whether every byte is unchanged; the tensors must have the same memory."""
+        """Return whether every byte is as in the snapshot; the tensors must lie where they lay."""
         if self._hash is not None:
             return _hash(self._tensors) == self._hash
         return all(
@@ -124,7 +124,7 @@ class _Content:
 
 
 def _hash(tensors: list[Tensor]) -> int | None:
-    """Return the hash of tensors' content; None if one is not contiguous."""
+    """Return a 64-bit hash of the bytes of all tensors; None if one is not contiguous."""
     if not all(t.is_contiguous() for t in tensors):
         return None
     # Late: the extension may not be built.

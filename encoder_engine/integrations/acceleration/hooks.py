@@ -53,7 +53,7 @@ def check_global_hooks() -> None:
 
 
 def has_hooks(module: nn.Module) -> bool:
-    """Return whether a module has hooks of other code that would read its inputs or outputs."""
+    """Return whether other code has set hooks on a module that read its inputs or outputs."""
     ours = __name__.partition(".")[0]
     hooks = (hook for kind in KINDS for hook in vars(module)[kind].values())
     found = (identity for identity in map(_identity, hooks) if identity not in HARMLESS)
@@ -61,7 +61,7 @@ def has_hooks(module: nn.Module) -> bool:
 
 
 def check_hooks(name: str, module: nn.Module) -> None:
-    """Raise :class:`UnsupportedFeatureError` for a module with hooks that would be skipped."""
+    """Raise :class:`UnsupportedFeatureError` for a module with hooks, which would not be called."""
     for where, kind in KINDS.items():
         hooks: Mapping[int, Any] = vars(module)[where]
         for hook in hooks.values():

@@ -1,4 +1,4 @@
-"""Layers of this engine over transformers' parameters that cannot simply be shared.
+"""Layers of this engine over transformers' parameters, where sharing a tensor is not enough.
 
 They are a dense layer that joins query, key and value, and tables whose padding row has no
 gradient.
@@ -23,7 +23,7 @@ __all__ = ["JoinedLinear", "PaddedTable"]
 
 
 class JoinedLinear(nn.Module):
-    """One dense layer of several layers of transformers, stacked: query, key and value.
+    """One dense layer that stacks several of transformers': query, key and value.
 
     Each call concatenates their parameters, which keep their memory, because other code may refer
     to it. For one text of MiniLM that takes 0.2 ms; three matrix products instead took 0.3 ms.
@@ -36,7 +36,7 @@ class JoinedLinear(nn.Module):
         self.origin = origin
 
     def forward(self, input_TK: Tensor) -> Tensor:
-        """Compute the stacked layers, [T, N]."""
+        """Compute the outputs of all stacked layers, side by side: [T, N]."""
         weight_NK, bias_N = self._joined("weight"), self._joined("bias")
         assert weight_NK is not None
         return ops.linear(input_TK, weight_NK, bias_N)
@@ -49,7 +49,7 @@ class JoinedLinear(nn.Module):
 
 
 class PaddedTable(nn.Module):
-    """A table of transformers whose padding row has no gradient, as in ``nn.Embedding``."""
+    """An ``nn.Embedding`` of transformers; its padding row gets no gradient, as there."""
 
     def __init__(self, table: nn.Embedding) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ class PaddedTable(nn.Module):
 
 
 class _WithoutRow(torch.autograd.Function):
-    """The identity function of a weight, whose gradient is zero in one row."""
+    """The identity of a weight [V, D], whose gradient is zero in one row."""
 
     @staticmethod
     def forward(weight_VD: Tensor, _: int) -> Tensor:

@@ -82,8 +82,9 @@ class ModuleCheck:
     ``make``: makes the model to compare with; its parameters may be on the meta device.
     ``with_rates``: compare dropout rates in training mode; False: never.
     ``configs``: the configurations that modules refer to.
-    The epsilon of a norm may have any value: the engine reads it. Raises
-    :class:`UnsupportedFeatureError`.
+
+    The epsilon of a norm may have any value, because the engine reads it. Raises
+    :class:`UnsupportedFeatureError` for a module that differs.
     """
 
     def __init__(
@@ -160,7 +161,7 @@ class ModuleCheck:
         self._config_copies = [copy.deepcopy(vars(config)) for config in self.configs]
 
     def _code(self) -> map[Any]:
-        """Return the namespaces of the classes and of the Python modules that define them."""
+        """Return the namespaces (``vars``) of the modules' classes and of their source modules."""
         return map(vars, chain(self._classes, self._sources))
 
     def _compare(self) -> None:
@@ -228,7 +229,7 @@ def _config_of(state: dict[str, Any]) -> Any:
 
 
 def _copied(state: dict[str, Any]) -> dict[str, Any]:
-    """Copy attributes; mutable ones are copied deeply, members and hooks aside."""
+    """Copy a module's attributes: plain containers deeply, all others as they are."""
     return {
         key: copy.deepcopy(value) if key not in MEMBERS and _is_plain_container(value) else value
         for key, value in state.items()
@@ -254,7 +255,7 @@ def _attributes(module: nn.Module) -> dict[str, Any]:
 
 
 def _is_bookkeeping(key: str) -> bool:
-    """Return whether an attribute is bookkeeping that forward does not read."""
+    """Return whether an attribute of this name is bookkeeping, which no forward reads."""
     return key.startswith("_") or key in ("name_or_path", "warnings_issued", "generation_config")
 
 
@@ -263,7 +264,10 @@ def _is_rate(module: nn.Module, key: str) -> bool:
 
 
 def _is_override(kind: type, key: str, *, is_base: bool) -> bool:
-    """Return whether an attribute of an object overrides a method of its class."""
+    """Return whether an object's attribute of this name overrides a method of its class.
+
+    is_base: the object is the model itself, whose ``forward`` may be replaced.
+    """
     if not is_base:
         return hasattr(kind, key)
     methods = (FunctionType, property, staticmethod, classmethod)
@@ -286,7 +290,7 @@ def _check_mode(name: str, module: nn.Module, base: nn.Module) -> None:
 
 
 def _same(found: Any, made: Any) -> bool:
-    """Return whether an attribute's value equals that in the module to compare with."""
+    """Return whether an attribute has the same value in the model and in the new one."""
     if found is made:
         return True
     if isinstance(found, Tensor) or isinstance(made, Tensor):
@@ -369,7 +373,7 @@ def _attribute_message(name: str, key: str, ours: dict[str, Any], made: Any) -> 
 
 
 def _config_difference(found: Any, made: Any) -> str:
-    """Describe the keys of two configurations with different values, at most a few."""
+    """Describe, for a message, a few keys that have different values in two configurations."""
     here, there = _computed(found), _computed(made)
     keys = sorted(k for k in here.keys() | there.keys() if here.get(k) != there.get(k))
     changes = [f"{k} is {here.get(k, 'missing')!r}, not {there.get(k, 'missing')!r}" for k in keys]

@@ -75,7 +75,10 @@ PASSED_ON = ("encoder_engine", "sentence_transformers", "torch", "transformers")
 
 
 def warn_of_left_padding(mask: str) -> None:
-    """Warn, at the caller's line, that the original forward computes because of left padding."""
+    """Warn, at the caller's line, that the original forward computes a batch padded on the left.
+
+    mask: the name of the argument that says so.
+    """
     warn_of_original(
         f"{mask} has texts that begin with padding",
         "pad on the right (tokenizer.padding_side = 'right')",
@@ -83,7 +86,11 @@ def warn_of_left_padding(mask: str) -> None:
 
 
 def warn_of_original(found: str, mend: str) -> None:
-    """Warn, at the caller's line, that the original forward computes the batch, and why."""
+    """Warn, at the caller's line, that the original forward computes the batch.
+
+    found: the reason.
+    mend: what to do.
+    """
     warn_caller(
         EncoderEngineWarning(
             f"{found}: the original forward computes such batches, correctly but at its own speed; "
@@ -94,7 +101,7 @@ def warn_of_original(found: str, mend: str) -> None:
 
 
 def without_padding(spec: EncoderSpec, named: dict[str, Any], keep_BL: Tensor) -> PackedBatch:
-    """Return the packed batch of a call's arguments."""
+    """Return a call's tokens, which ``keep_BL`` marks, as a packed batch; ``named``: arguments."""
     ids_BL, positions = named["input_ids"], named.get("position_ids")
     if _has_holes(keep_BL):
         by_distance = spec.relative_biases or spec.distance_vectors or spec.convolution
@@ -114,15 +121,15 @@ def without_padding(spec: EncoderSpec, named: dict[str, Any], keep_BL: Tensor) -
 
 
 def _has_holes(keep_BL: Tensor) -> bool:
-    """Return whether a token follows padding, so that its column is not its position."""
+    """Return whether padding precedes a token, so that the token's column is not its position."""
     return bool((keep_BL[:, 1:] & ~keep_BL[:, :-1]).any())
 
 
 def refuse_holes(keep_BL: Tensor, counted: str, mend: str) -> None:
     """Raise :class:`UnsupportedFeatureError` for padding between the tokens of a text.
 
-    ``counted``: the name, in the message, of what would count the padding as distance; ``mend``:
-    the advice of the message.
+    ``counted``: the end of "which ... as distance" in the message: what counts the padding.
+    ``mend``: the advice of the message.
     """
     if _has_holes(keep_BL):
         row = int((keep_BL[:, 1:] & ~keep_BL[:, :-1]).any(1).nonzero()[0])
@@ -133,7 +140,7 @@ def refuse_holes(keep_BL: Tensor, counted: str, mend: str) -> None:
 
 
 def _positions(spec: EncoderSpec, ids_BL: Tensor) -> Tensor:
-    """Return transformers' position id of each column, which counts padding before a token."""
+    """Return transformers' position id of each column; padding before a token counts."""
     embedding = spec.embedding
     if embedding.positions_skip_padding:
         counted_BL = ids_BL != embedding.first_position - 1
@@ -142,13 +149,13 @@ def _positions(spec: EncoderSpec, ids_BL: Tensor) -> Tensor:
 
 
 def _has_positions(spec: EncoderSpec) -> bool:
-    """Return whether positions are absolute, by a table or rotary angles, not only distances."""
+    """Return whether a model has absolute positions, by a table or rotary angles."""
     rotary = any(block.attention.rotary is not None for block in spec.blocks)
     return bool(spec.embedding.num_positions) or rotary
 
 
 def global_rows(named: dict[str, Any], keep_BL: Tensor, batch: PackedBatch) -> SelectedRows | None:
-    """Return the global rows of the packed batch, or None without ``global_attention_mask``."""
+    """Return the packed rows with global attention; None without ``global_attention_mask``."""
     global_BL = named.get("global_attention_mask")
     if global_BL is None:
         return None

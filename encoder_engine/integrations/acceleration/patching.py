@@ -19,7 +19,7 @@ _plain: dict[type, Callable[..., None]] = {}
 
 
 def patchable() -> dict[str, type]:
-    """Return the classes of transformers that can be accelerated, by ``model_type``."""
+    """Return the encoder classes of transformers that can be accelerated, by ``model_type``."""
     try:
         import transformers
     except ImportError:
@@ -78,7 +78,7 @@ def _chosen(model_types: tuple[str, ...]) -> list[Any]:
 
 
 def _with_heads(base_class: Any) -> list[Any]:
-    """Return an encoder's class, and the classes of models with heads that get hooks."""
+    """Return an encoder's class, and the classes with heads whose models get :class:`HeadHooks`."""
     import transformers
 
     names = find_heads(base_class.config_class.model_type)
@@ -109,7 +109,7 @@ def _revert(base_class: Any) -> None:
 
 
 def __getattr__(name: str) -> Callable[..., None]:
-    """Return ``apply_encoder_engine_to_<model_type>`` or ``revert_encoder_engine_to_<...>``."""
+    """Make ``apply_encoder_engine_to_<model_type>`` or ``revert_encoder_engine_to_<...>``."""
     for verb in (apply_encoder_engine, revert_encoder_engine):
         begin = f"{verb.__name__}_to_"
         if name.startswith(begin):

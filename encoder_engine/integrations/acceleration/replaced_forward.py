@@ -132,7 +132,7 @@ def restore(model: Model) -> Model:
 
 
 def find_base(model: Any) -> Any:
-    """Return the encoder of a transformers model; raises :class:`UnsupportedFeatureError`."""
+    """Return a transformers model's encoder; raises :class:`UnsupportedFeatureError` for others."""
     base = _base_of(model)
     class_name = type(base).__name__
     if not type(base).__module__.startswith("transformers."):
@@ -173,7 +173,10 @@ def _base_of(model: Any) -> Any:
 
 
 class ReplacedForward:
-    """The replacement of an encoder's ``forward``; not a module, so that it is not saved."""
+    """What ``accelerate`` puts in the place of a transformers encoder's ``forward``.
+
+    It is a callable, not a module, so ``state_dict`` and ``save_pretrained`` do not see it.
+    """
 
     def __init__(self, base: Any, *, pack: bool = False) -> None:
         self.base = base
@@ -201,7 +204,7 @@ class ReplacedForward:
         return self._shared is not None and self._shared.recomputes
 
     def prepare(self) -> None:
-        """Build the engine's encoder before the first call, so that errors are raised early."""
+        """Build the engine's encoder now, for its errors to be raised before the first call."""
         encoder = self._make_current().encoder
         if self.pack and not _has_kernels(encoder):
             raise UnsupportedFeatureError(
@@ -267,7 +270,7 @@ class ReplacedForward:
         return (values[0], None, *values[1:]) if form.names_missing_pooler else values
 
     def _call_original(self, named: dict[str, Any], read: ReadRows | None, keep_BL: Tensor) -> Any:
-        """Let transformers compute a batch where texts begin with padding, or padding has labels.
+        """Have transformers compute a batch: its texts begin with padding, or padding has labels.
 
         Heads and poolers read the first column, padding or not, and transformers computes it.
         """
@@ -359,16 +362,16 @@ class ReplacedForward:
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state without the encoder, which is made again when needed."""
+        """Return the model and ``pack``; the engine's encoder is made again when needed."""
         return {"base": self.base, "pack": self.pack}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Restore the state without an encoder."""
+        """Restore from :meth:`__getstate__`; the engine's encoder is made at the next call."""
         self.__init__(state["base"], pack=state["pack"])  # type: ignore[misc]
 
 
 def _has_kernels(encoder: Encoder) -> bool:
-    """Return whether compiled encoders compute on this device and in this dtype."""
+    """Return whether compiled encoders compute on this encoder's device and in its dtype."""
     return encoder.device.type == "cpu" and encoder.dtype in (torch.float32, torch.bfloat16)
 
 
@@ -386,7 +389,7 @@ def _refuse_attentions(spec: EncoderSpec, training: bool) -> None:
 
 
 def _padded(output: EncoderOutput, keep_BL: Tensor, read: ReadRows | None) -> dict[str, Any]:
-    """Return a ModelOutput's fields, padded; ``read``: the rows in ``last_hidden_state``."""
+    """Return the fields of a ModelOutput, padded; ``read``: the rows of the last hidden states."""
     last_TD = output.last_hidden_state
     last = spread(last_TD, keep_BL) if read is None else read.shaped(last_TD)
     named: dict[str, Any] = {"last_hidden_state": last}
@@ -402,7 +405,7 @@ def _padded(output: EncoderOutput, keep_BL: Tensor, read: ReadRows | None) -> di
 
 
 def _spread_both(packed_BHMM: Tensor, keep_BL: Tensor) -> Tensor:
-    """Return attention weights spread to padded positions, zero elsewhere: [B, H, L, L]."""
+    """Return packed attention weights in padded form, [B, H, L, L], zero elsewhere."""
     length, num_heads, longest = keep_BL.shape[1], *packed_BHMM.shape[1:3]
     places_BL = (keep_BL.cumsum(1) - 1).clamp(min=0)
     rows = places_BL[:, None, :, None].expand(-1, num_heads, -1, longest)
@@ -413,14 +416,14 @@ def _spread_both(packed_BHMM: Tensor, keep_BL: Tensor) -> Tensor:
 
 
 class OutputForm(NamedTuple):
-    """A model's output class, and whether its tuples contain None for a missing pooler."""
+    """A model's output class, and whether its tuples hold None in the place of a missing pooler."""
 
     kind: Callable[..., Any]
     names_missing_pooler: bool
 
 
 def _form_of_output(base: Any) -> OutputForm:
-    """Find the form of output by calling with one token, once per class."""
+    """Return the form of a model's output, found by a call with one token, once per class."""
     known = type(base), getattr(base, "pooler", None) is None
     if known not in _OUTPUTS:
         forked = [base.device] if base.device.type == "cuda" else []

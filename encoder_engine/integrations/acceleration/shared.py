@@ -79,7 +79,7 @@ def refuse_tracing() -> None:
 
 @_disable_dynamo
 def eagerly(compute: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Return the result of a function that torch.compile must not trace.
+    """Return ``compute(...)``, which torch.compile does not trace.
 
     Traced, checks of the arguments would be evaluated once and kept as constants.
     """
@@ -87,7 +87,7 @@ def eagerly(compute: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 
 class RecomputedBlock(nn.Module):
-    """A block that is recomputed in backward while gradient checkpointing is on."""
+    """A block that backward computes a second time while gradient checkpointing is on."""
 
     def __init__(self, block: nn.Module) -> None:
         super().__init__()
@@ -97,7 +97,7 @@ class RecomputedBlock(nn.Module):
     def forward(
         self, hidden_TD: Tensor, inputs: BlockInputs, rows: SelectedRows | None = None
     ) -> tuple[Tensor, Tensor | None]:
-        """Compute the block."""
+        """Compute the block, by ``checkpoint`` where it is to be recomputed."""
         result: tuple[Tensor, Tensor | None]
         if self.recomputed and torch.is_grad_enabled():
             result = checkpoint(self.block, hidden_TD, inputs, rows, use_reentrant=False)
@@ -146,7 +146,7 @@ class SharedEncoder:
         self.follow()
 
     def follow(self) -> bool:
-        """Apply the model's training mode and gradient checkpointing to the engine's encoder.
+        """Set the engine's encoder to the model's training mode and gradient checkpointing.
 
         Returns whether anything in the model's modules has changed. Raises
         :class:`UnsupportedFeatureError` for differences that :class:`ModuleCheck` finds, and for
@@ -169,7 +169,7 @@ class SharedEncoder:
         return changed
 
     def is_current(self) -> bool:
-        """Return whether the model's members and configuration are unchanged."""
+        """Return whether the model's members, configuration, device and dtype are unchanged."""
         return (
             self._check.has_same_members()
             and (self.encoder.device, self.encoder.dtype) == self._placed
@@ -200,12 +200,12 @@ def read_spec(base: Any) -> EncoderSpec:
 
 
 class _WeightsNowhere(TorchFunctionMode):
-    """Creates weights on the meta device, but computes small tables of a config in memory."""
+    """Puts new weights on the meta device, but lets small tables be computed in memory."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        """Call the function; uninitialised tensors get the meta device."""
+        """Call the function; ``torch.empty`` without a device gets the meta device."""
         named = {} if kwargs is None else dict(kwargs)
         if func is torch.empty and named.get("device") is None:
             named["device"] = "meta"
@@ -241,7 +241,7 @@ def _twin(base: Any) -> nn.Module:
 
 
 def parameters_by_name(base: Any, spec: EncoderSpec) -> dict[str, Tensor]:
-    """Return the parameters by name; a tied parameter appears once.
+    """Return a model's parameters by name, a tied one by its original's name alone.
 
     Raises :class:`UnsupportedFeatureError` if parameters that should be tied are different tensors.
     """
@@ -257,7 +257,7 @@ def parameters_by_name(base: Any, spec: EncoderSpec) -> dict[str, Tensor]:
 
 
 def bare_encoder(spec: EncoderSpec, model_tensors: dict[str, Tensor]) -> Encoder:
-    """Make an encoder on the meta device, with a pooler if the model has one."""
+    """Make the engine's encoder on the meta device, with a pooler if the model has one."""
     with torch.device("meta"):
         encoder = Encoder(spec)
     if not any(name.startswith("pooler.") for name in model_tensors):
@@ -268,7 +268,10 @@ def bare_encoder(spec: EncoderSpec, model_tensors: dict[str, Tensor]) -> Encoder
 def origins_checked(
     encoder: Encoder, model_tensors: dict[str, Tensor], base: Any
 ) -> dict[str, Origin]:
-    """Map the engine's parameters to the model's; raises :class:`UnsupportedFeatureError`."""
+    """Map each parameter of the engine's encoder to the model's parameters that it consists of.
+
+    Raises :class:`UnsupportedFeatureError` for missing, other and unexpected parameters.
+    """
     parameters = dict(encoder.named_parameters())
     family = find_family(encoder.spec.model_type)
     renames = family.memory_renames or family.renames
@@ -296,7 +299,7 @@ def origins_checked(
 
 
 def norms_of(encoder: Encoder, found: dict[str, Origin], base: Any) -> list[tuple[Norm, nn.Module]]:
-    """Pair the engine's norms with the model's."""
+    """Pair each norm of the engine's encoder with the model's."""
     return [
         (module, base.get_submodule(found[f"{path}.weight"].names[0].rpartition(".")[0]))
         for path, module in encoder.named_modules()
@@ -305,7 +308,7 @@ def norms_of(encoder: Encoder, found: dict[str, Origin], base: Any) -> list[tupl
 
 
 def read_epsilons(norms: list[tuple[Norm, nn.Module]]) -> None:
-    """Copy the epsilon of the model's norms, which its configuration may not contain."""
+    """Copy the epsilons of the model's norms to the engine's; configurations may not have them."""
     for ours, norm in norms:
         epsilon = next(float(getattr(norm, name)) for name in EPSILONS if hasattr(norm, name))
         if ours.spec.epsilon != epsilon:
@@ -313,14 +316,14 @@ def read_epsilons(norms: list[tuple[Norm, nn.Module]]) -> None:
 
 
 def fit_constants(encoder: Encoder, device: torch.device, dtype: torch.dtype) -> None:
-    """Make the tables of angles, slopes and buckets for a device and dtype."""
+    """Compute the encoder's tables of angles, slopes and buckets for a device and dtype."""
     for module in encoder.modules():
         if isinstance(module, Constant):
             module.fit(device, dtype)
 
 
 def put_forward(base: Any, replaced: object) -> None:
-    """Replace a module's forward, or an earlier replacement, by ``replaced``.
+    """Set ``base.forward`` to ``replaced``, which may replace an earlier one of the same class.
 
     Raises the error of :func:`check_free`.
     """
@@ -329,7 +332,10 @@ def put_forward(base: Any, replaced: object) -> None:
 
 
 def check_free(base: Any, replaced: object) -> None:
-    """Raise :class:`UnsupportedFeatureError` if other code has replaced a forward."""
+    """Raise :class:`UnsupportedFeatureError` if other code has replaced ``base.forward``.
+
+    ``replaced``: the replacement to be installed; an earlier one of the same class is accepted.
+    """
     present = base.__dict__.get("forward")
     if present is not None and type(present) is not type(replaced):
         raise UnsupportedFeatureError(
@@ -339,7 +345,7 @@ def check_free(base: Any, replaced: object) -> None:
 
 
 def take_forward(base: Any, kind: type[Replaced]) -> Replaced | None:
-    """Restore a module's own forward; return the replacement, or None without one.
+    """Restore the class's ``forward`` of a module; return what replaced it, or None.
 
     Raises the error of :func:`check_replaced`.
     """
@@ -349,7 +355,10 @@ def take_forward(base: Any, kind: type[Replaced]) -> Replaced | None:
 
 
 def check_replaced(base: Any, kind: type) -> None:
-    """Raise :class:`UnsupportedFeatureError` if something else has since replaced a forward."""
+    """Raise :class:`UnsupportedFeatureError` if other code has replaced ``base.forward``.
+
+    ``kind``: the class of the engine's replacements, which are accepted.
+    """
     present = base.__dict__.get("forward")
     if present is not None and not isinstance(present, kind):
         raise UnsupportedFeatureError(
@@ -359,7 +368,7 @@ def check_replaced(base: Any, kind: type) -> None:
 
 
 def spread(rows_TD: Tensor, keep_BL: Tensor) -> Tensor:
-    """Return packed rows in padded form, [B, L, D]; zeros at padding positions."""
+    """Return packed rows in padded form, [B, L, D], with zeros where ``keep_BL`` is false."""
     if len(rows_TD) == keep_BL.numel():
         return rows_TD.view(*keep_BL.shape, -1)
     padded = rows_TD.new_zeros(*keep_BL.shape, rows_TD.shape[1])

@@ -39,7 +39,7 @@ OURS = __name__.partition(".")[0]
 
 
 def check_classes(kinds: Iterable[type]) -> None:
-    """Raise :class:`UnsupportedFeatureError` for a class with a replaced method.
+    """Raise :class:`UnsupportedFeatureError` if other code has replaced a method of these classes.
 
     A method counts as the class's own if its code is in a file of the class's library. Of base
     classes that all modules share, only the methods that call a module are checked.
@@ -70,7 +70,7 @@ def modules_of(kinds: Iterable[type]) -> list[ModuleType]:
 
 
 def check_functions(modules: Iterable[ModuleType]) -> None:
-    """Raise :class:`UnsupportedFeatureError` for a module with a replaced function."""
+    """Raise :class:`UnsupportedFeatureError` if other code has replaced a function in a module."""
     for module in modules:
         for name, function in list(vars(module).items()):
             if isinstance(function, FunctionType):
@@ -82,9 +82,9 @@ def check_functions(modules: Iterable[ModuleType]) -> None:
 
 
 def check_attention(config: Any) -> None:
-    """Raise :class:`UnsupportedFeatureError` where a model's attention is not transformers' own.
+    """Raise :class:`UnsupportedFeatureError` if a model's attention is not transformers' own.
 
-    Covers registered names, and replaced functions of attention or its mask.
+    It checks the name of the implementation, and what is registered by this name.
     """
     from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS

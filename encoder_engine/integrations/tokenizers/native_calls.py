@@ -65,7 +65,7 @@ COMPUTED = {
 
 
 class NativeCalls:
-    """The engine's implementations of a transformers tokenizer's methods."""
+    """The methods that replace a transformers tokenizer's own, and encode by this engine."""
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
@@ -75,7 +75,7 @@ class NativeCalls:
         self._remembered = RememberedOptions()
 
     def read(self) -> Tokenizer:
-        """Make the engine's tokenizer.
+        """Make the engine's tokenizer from the present state of transformers'.
 
         Raises the exceptions of :meth:`Tokenizer.from_pretrained`.
         """
@@ -89,7 +89,7 @@ class NativeCalls:
         return self._native
 
     def _current(self) -> Tokenizer | None:
-        """Return the engine's tokenizer, rebuilt after changes; ``None`` if it cannot be built."""
+        """Return the engine's tokenizer, made again after changes; ``None``: it cannot be made."""
         description = _describe(self._tokenizer._tokenizer)
         if description != self._description:
             try:
@@ -100,7 +100,7 @@ class NativeCalls:
         return self._native
 
     def encode(self, text: Any, text_pair: Any = None, **settings: Any) -> Any:
-        """Encode a call as the tokenizer's ``_encode_plus`` does."""
+        """Encode texts with the arguments and results of the tokenizer's ``_encode_plus``."""
         native = self._current()
         # transformers fails on an empty list, and takes no other iterables.
         if native is None or not (isinstance(text, str) or (type(text) in (list, tuple) and text)):
@@ -143,7 +143,7 @@ class NativeCalls:
         return tokens
 
     def _options(self, native: Tokenizer, settings: dict[str, Any]) -> CallOptions | None:
-        """Return the options of a call, or ``None`` for a call that the engine does not support."""
+        """Return a call's options for the engine, or ``None``: transformers has to encode it."""
         tokenizer = self._tokenizer
         key = (
             *settings,
@@ -201,7 +201,7 @@ class NativeCalls:
         )
 
     def _layout(self, padding: object, settings: dict[str, Any]) -> dict[str, Any]:
-        """Return the padding options; those that a call does not set are the tokenizer's."""
+        """Return options of padding and tensors; the tokenizer's where a call sets none."""
         tokenizer, side = self._tokenizer, settings.get("padding_side")
         pads = padding != "do_not_pad"
         tensors = settings.get("return_tensors")
@@ -216,7 +216,7 @@ class NativeCalls:
         }
 
     def pad(self, encoded_inputs: Any, padding: Any = True, *more: Any, **settings: Any) -> Any:
-        """Pad as the tokenizer's ``pad`` does."""
+        """Pad with the arguments and results of the tokenizer's ``pad``."""
         tokenizer = self._tokenizer
         names, mask = tokenizer.model_input_names, settings.get("return_attention_mask")
         mask = "attention_mask" in names if mask is None else mask
@@ -239,7 +239,7 @@ class NativeCalls:
             return type(tokenizer).pad(tokenizer, encoded_inputs, padding, *more, **settings)
 
     def add_tokens(self, new_tokens: Any, special_tokens: bool = False) -> int:
-        """Add tokens by ``_add_tokens``; the next call reads the tokenizer again."""
+        """Add tokens by ``_add_tokens``; the next call makes the engine's tokenizer anew."""
         self._description = None
         added: int = type(self._tokenizer)._add_tokens(
             self._tokenizer, new_tokens, special_tokens=special_tokens
@@ -248,7 +248,7 @@ class NativeCalls:
 
 
 def _oddly_named(spec: TokenizerSpec) -> frozenset[int]:
-    """Return ids whose tokens Hugging Face reports as the input's text, such as unknown tokens."""
+    """Return the ids whose tokens Hugging Face names by the input's text, as unknown tokens."""
     odd = [t.id for t in spec.added_tokens if t.lstrip or t.rstrip or t.normalized]
     if isinstance(spec.model, UnigramSpec) and spec.model.unk_id is not None:
         odd.append(spec.model.unk_id)
@@ -256,7 +256,7 @@ def _oddly_named(spec: TokenizerSpec) -> frozenset[int]:
 
 
 def _describe(library: Any) -> tuple[Any, ...]:
-    """Return a description of a Hugging Face tokenizer's parts, without its vocabulary."""
+    """Return the state of a Hugging Face tokenizer's parts, without its vocabulary."""
     model = library.model
     return (
         library,
@@ -275,7 +275,7 @@ def _model_settings(kind: type) -> Callable[[Any], Any]:
 
 
 def _describe_part(part: Any) -> Any:
-    """Return a part's state; for ``Precompiled`` only the name of its class."""
+    """Return the state of a part, such as the normalizer; of ``Precompiled`` the class's name."""
     name = type(part).__name__
     # Its state cannot be changed; XLM-R's has 300 KB, and reading it takes 175 us.
     if part is None or name == "Precompiled":

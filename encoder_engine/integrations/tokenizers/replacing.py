@@ -25,7 +25,7 @@ OWN = ("__call__", "_encode_plus", "_convert_encoding", "set_truncation_and_padd
 
 
 def accelerate_tokenizer(tokenizer: Kind) -> Kind:
-    """Let this engine encode the calls of a fast tokenizer; return the tokenizer.
+    """Have this engine encode the calls of a fast tokenizer; return the tokenizer.
 
     Results keep their class, values and shapes. :func:`restore_tokenizer` undoes.
     Raises :class:`UnsupportedFeatureError` for a tokenizer that this engine does not encode.
@@ -59,7 +59,7 @@ def restore_tokenizer(tokenizer: Kind) -> Kind:
 
 
 def _reduce(tokenizer: Any, protocol: Any) -> tuple[Any, ...]:
-    """Return how to copy a tokenizer: as transformers does, then accelerated again."""
+    """Return a tokenizer's ``__reduce_ex__``: a copy is made as usual, then accelerated again."""
     parts: Any = object.__reduce_ex__(tokenizer, protocol)
     make, arguments, state = parts[:3]
     kept = {name: value for name, value in state.items() if name not in (*REPLACED, REDUCE)}
@@ -73,7 +73,7 @@ def _make_again(make: Any, arguments: Any, state: dict[str, Any]) -> Any:
 
 
 def try_tokenizer(tokenizer: Any) -> None:
-    """Accelerate the tokenizer of a model; if that is impossible, warn and say why."""
+    """Accelerate a model's tokenizer; where that is impossible, warn and give the reason."""
     if is_tokenizer(tokenizer):
         try:
             accelerate_tokenizer(tokenizer)

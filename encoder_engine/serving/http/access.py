@@ -21,7 +21,7 @@ FLUSH_SECONDS = 0.1
 
 
 class Entry:
-    """A finished request."""
+    """What is logged of a finished request."""
 
     __slots__ = ("client", "kind", "method", "path", "request_id", "start", "status")
 

@@ -76,8 +76,9 @@ METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 
 class Route(NamedTuple):
-    """An endpoint, and the properties of its requests and errors.
+    """What answers requests to a path, and properties of these requests and of their errors.
 
+    endpoint: the function that answers.
     face: the API (OpenAI, TEI, ...) whose format its errors have.
     reads: its requests have a body.
     computes: a model computes the answer; while the queue is full, requests are refused unread.
@@ -288,7 +289,7 @@ class App:
                 self._tracing.end(span, entry)
 
     async def _send(self, reply: Reply, request_id: bytes, send: Any) -> None:
-        """Write an answer; a long one in pieces, as fast as the client takes them."""
+        """Send a reply; a long one in pieces, as fast as the client reads them."""
         body = reply.body
         headers = [
             (b"content-type", reply.media_type),
@@ -333,7 +334,7 @@ class App:
         self._log.add(entry)
 
     def _caller(self, path: str, headers: Headers, route: Route | None) -> str:
-        """Check route, host and key; return the client's name, or "" if no key is needed."""
+        """Check a request's route, host and key; return the client's name, "" without keys."""
         if route is None:
             methods = [method for method, known in self.routes if known == path]
             if methods:

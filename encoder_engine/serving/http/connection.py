@@ -1,4 +1,4 @@
-"""Limits connections as uvicorn's protocols cannot, and notices clients that disconnect.
+"""Limits connections in ways that uvicorn's protocols cannot, and notices clients that disconnect.
 
 How it works: the head of a request is collected here and passed to uvicorn as a whole, so that its
 size and duration can be limited. While a request is answered, reading goes on, though uvicorn stops
@@ -50,7 +50,7 @@ _numbers = itertools.count()
 
 
 class _Connection:
-    """The limits of a connection, as a mixin for a protocol class of uvicorn.
+    """A mixin for uvicorn's protocol classes, which limits a connection's time and sizes.
 
     deadline: the :func:`time.monotonic` at which the connection is ended.
     """
@@ -80,9 +80,9 @@ class _Connection:
             self.client = ("unix", next(_numbers))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell the request being answered that its client is gone.
+        """Tell the request that is being answered that its client is gone.
 
-        Uvicorn tells only the last one.
+        Uvicorn tells only the request that was read last.
         """
         self.signals.connections -= 1
         running = self.running
@@ -166,12 +166,12 @@ class _Connection:
             super().send_400_response(msg)  # type: ignore[misc]
 
     def pause_writing(self) -> None:
-        """Stop writing, and start the time limit for the client to read."""
+        """Stop writing until the client reads, and start its time limit for that."""
         self._write_paused, self.deadline = True, time.monotonic() + WRITE_SECONDS
         super().pause_writing()  # type: ignore[misc]
 
     def resume_writing(self) -> None:
-        """Resume writing."""
+        """Go on writing, as the client has read."""
         self._write_paused, self.deadline = False, math.inf
         super().resume_writing()  # type: ignore[misc]
 
@@ -184,7 +184,7 @@ class _Connection:
 
 
 def end_late(connections: Iterable[Any]) -> None:
-    """End the connections of a server whose clients are too slow."""
+    """End those of a server's connections whose clients are too slow."""
     now = time.monotonic()
     for connection in list(connections):
         connection.end_late(now)

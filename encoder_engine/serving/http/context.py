@@ -1,4 +1,4 @@
-"""The context of a request: model, client, deadline."""
+"""The context in which a route answers a request: service, client and deadline."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ class Context(NamedTuple):
     rest: str = ""
 
     def call(self, *, priority: int | None = None, timeout_ms: int | None = None) -> dict[str, Any]:
-        """Return the keywords of the service's methods for this request."""
+        """Return the keyword arguments with which this request calls the service's methods."""
         seconds = self.timeout if timeout_ms is None else timeout_ms / 1000.0
         return {"client": self.client, "priority": priority or 0, "timeout": seconds}
 
     def options(
         self, *, truncate: bool | None, direction: str | None = None, **given: Any
     ) -> CallOptions:
-        """Return the options of a call; ``truncate`` None: the server's setting."""
+        """Return the options of a call of the service; ``truncate`` None: the server's setting."""
         if truncate is None:
             truncate = self.service.options.truncation == "cut"
         side: Any = None if direction is None else direction.lower()
@@ -60,7 +60,7 @@ class Context(NamedTuple):
 
 
 def decode(body: bytes, kind: type[Message]) -> Message:
-    """Decode a JSON body. Raises :class:`RequestError` with the field that is wrong."""
+    """Decode a JSON body to a Struct; raises :class:`RequestError`, which names the wrong field."""
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as error:
@@ -71,7 +71,7 @@ def decode(body: bytes, kind: type[Message]) -> Message:
 
 
 def _invalid(message: str, kind: type[Any]) -> RequestError:
-    """Return the error of a wrong field, without the caller's text.
+    """Return the error for a body that msgspec refuses, without quoting the caller's text.
 
     Only the name of an unknown field is repeated, if it is short and an identifier: a misspelling.
     """
@@ -102,7 +102,7 @@ def _invalid(message: str, kind: type[Any]) -> RequestError:
 
 
 def _choices(kind: Any, param: str | None) -> list[str]:
-    """Return the values that a field may have; ``param``: the path of the field."""
+    """Return the literal values that a field of a body may have; ``param``: the field's path."""
     for name in (param or "").split("."):
         structs = [kind, *get_args(kind)]
         fields = [
@@ -126,14 +126,14 @@ def _reason(error: Exception) -> str:
 
 
 def texts_of(value: str | Sequence[str], context: Context, param: str) -> list[str]:
-    """Return the texts of a request; raises :class:`RequestError` for none and for too many."""
+    """Return a field's texts as a list; raises :class:`RequestError` for none and for too many."""
     texts = [value] if isinstance(value, str) else list(value)
     check_count(len(texts), context, param)
     return texts
 
 
 def check_count(count: int, context: Context, param: str) -> None:
-    """Raise :class:`RequestError` for no text and for more than the service takes."""
+    """Raise :class:`RequestError` for a field without texts, or with more than are allowed."""
     most = context.service.options.max_texts
     if count == 0:
         raise RequestError("empty", f"{param} is empty; send at least one text", param=param)

@@ -9,10 +9,10 @@ __all__ = ["Watch"]
 
 
 class Watch:
-    """Cancels the task that calls :meth:`start` when its client disconnects, until :meth:`stop`.
+    """Cancels the task of a request when the client disconnects.
 
-    Each request has a second task that waits for ``http.disconnect``, which every ASGI server
-    sends.
+    The task that calls :meth:`start` is watched until :meth:`stop`. A second task of the request
+    waits for ``http.disconnect``, which every ASGI server sends.
 
     gone: whether the client has disconnected.
     """

@@ -1,7 +1,7 @@
-"""Maps errors to HTTP status and body, in the format of the route's API.
+"""Maps exceptions to HTTP statuses and bodies, in the format of the route's API.
 
 No message holds the caller's text. Errors of the engine may quote it, so the answer states only
-their type and row.
+their type and the index of the text.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Face = Literal["openai", "tei"]
 
 
 class RequestError(Exception):
-    """A request that HTTP refuses before the service sees it.
+    """A request that the HTTP layer refuses before the service sees it.
 
     kind: a key of :data:`STATUSES`.
     param: the field that is wrong.
@@ -90,8 +90,9 @@ _CLOSING = ("body", "slow_body", "busy")
 def statuses_of(face: Face, *, reads: bool, named: bool = False) -> list[int]:
     """Return the HTTP statuses of errors with which a route may answer.
 
-    face: the API whose format its errors have. reads: its requests have a body. named: its path
-    names a model.
+    face: the API whose format its errors have.
+    reads: its requests have a body.
+    named: its path names a model.
     """
     place = 0 if face == "openai" else 3
     kinds = [kind for kind in STATUSES if kind not in _NO_ROUTE] if reads else list(_WITHOUT_BODY)
@@ -100,7 +101,7 @@ def statuses_of(face: Face, *, reads: bool, named: bool = False) -> list[int]:
 
 
 def kind_of(error: Exception) -> tuple[str, str]:
-    """Return the kind of an error and a message without the caller's text."""
+    """Return an error's kind (a key of ``STATUSES``) and a message without the caller's text."""
     rows = rows_of(error)
     place = f"text {rows[0]}: " if rows else ""
     if isinstance(error, RequestError):
@@ -139,7 +140,7 @@ def _plain(error: InputError) -> str:
 
 
 def describe(error: Exception, face: Face) -> Fault:
-    """Return status and body for an exception, in the format of the route's API."""
+    """Return the HTTP answer for an exception, in the format of the route's API."""
     kind, message = kind_of(error)
     status, type_, code, tei_status, tei_type = STATUSES[kind]
     param = getattr(error, "param", None)

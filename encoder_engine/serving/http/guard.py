@@ -83,7 +83,7 @@ class Keys:
         return cls(names=names)
 
     def name_of(self, headers: Headers) -> str | None:
-        """Return the client's name; None where no key is needed.
+        """Return the name of the client whose key a request has; None where no key is needed.
 
         Raises :class:`RequestError` for a missing or unknown key. All keys are compared, in
         constant time.
@@ -103,7 +103,7 @@ class Keys:
 
 
 def headers_of(scope: Mapping[str, Any]) -> Headers:
-    """Return a request's headers, the last of each name; several ``Host`` give an empty one."""
+    """Return a request's headers by name, the last of each; of several ``Host`` an empty one."""
     found = dict(scope["headers"])
     if len(found) < len(scope["headers"]) and sum(n == b"host" for n, _ in scope["headers"]) > 1:
         # A proxy may have read another of them (RFC 9112, section 3.2).
@@ -148,10 +148,10 @@ class DisconnectError(Exception):
 
 
 class BodyReader:
-    """Reads bodies within the limits.
+    """Reads the bodies of requests within the limits.
 
-    Each body reserves its stated size, or the largest one, until its request is answered. Where
-    all reservations reach the limit, reading waits.
+    Each body reserves memory, of its stated size or else of the largest allowed, until its request
+    is answered. Where all reservations together reach the limit, further bodies wait unread.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -186,7 +186,7 @@ class BodyReader:
             self._wake()
 
     async def read(self, receive: Any) -> bytes:
-        """Read a body. Raises :class:`RequestError` where it is too large or too slow."""
+        """Read a body. Raises :class:`RequestError` for one that is too large or too slow."""
         most, seconds = self._limits.max_body_bytes, self._limits.body_timeout
         try:
             async with asyncio.timeout(seconds):

@@ -43,7 +43,7 @@ async def embeddings(body: bytes, context: Context) -> Reply:
 
 
 def _texts_or_ids(value: str | list[Any], context: Context) -> list[Any]:
-    """Return the texts of a request, or the token ids of one or more texts if accepted."""
+    """Return the texts of ``input``, or an array of ids for each text if the server accepts ids."""
     if isinstance(value, str) or all(isinstance(one, str) for one in value):
         return texts_of(value, context, "input")
     if not context.service.options.accept_token_ids:
@@ -58,13 +58,13 @@ def _texts_or_ids(value: str | list[Any], context: Context) -> list[Any]:
 
 
 async def models(_: bytes, context: Context) -> Reply:
-    """List the models."""
+    """Answer with the list of all served models."""
     data = [_entry(name) for name in context.service.models]
     return Reply(dump({"object": "list", "data": data}))
 
 
 async def model(_: bytes, context: Context) -> Reply:
-    """Describe the model that the path names."""
+    """Answer with the description of the model that the request's path names."""
     return Reply(dump(_entry(context.service.find(context.rest).name)))
 
 

@@ -56,7 +56,7 @@ _HEADERS = (
 
 
 class _Schemas:
-    """The JSON schemas of types, as references to components of the description."""
+    """The JSON schemas of the bodies' types, as references to the description's components."""
 
     def __init__(self) -> None:
         kinds = {kind for found in (_BODIES, ANSWERS) for row in found.values() for kind in row}

@@ -26,7 +26,7 @@ async def page_reply(_: bytes, context: Context) -> Reply:
 
 
 def docs_reply(description: dict[str, Any]) -> Reply:
-    """Return the OpenAPI description of the routes as a page."""
+    """Return the OpenAPI description as a page."""
     title = escape(description["info"]["title"])
     parts = [f"<!doctype html><meta charset=utf-8><title>{title}</title>", f"<h1>{title}</h1>"]
     parts.append('<p><a href="openapi.json">openapi.json</a> has the whole description.</p>')
@@ -74,7 +74,7 @@ def _html(body: bytes, policy: str) -> Reply:
 
 
 def _hash(body: bytes, tag: str) -> str:
-    """Return the hash of an inline element, for the content security policy."""
+    """Return the hash of an inline script or style of the page, for its content security policy."""
     found = re.search(rb"<%b>(.*?)</%b>" % (tag.encode(), tag.encode()), body, re.DOTALL)
     assert found is not None
     digest = hashlib.sha256(found[1]).digest()

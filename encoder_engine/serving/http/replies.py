@@ -59,10 +59,11 @@ def list_pieces(
     before: bytes = b"",
     after: bytes = b"",
 ) -> Iterator[bytes]:
-    """Yield a list as JSON, piece by piece; ``make(start, stop)`` returns its items.
+    """Yield a list as JSON in pieces; ``make(start, stop)`` returns the items from start to stop.
 
-    count: the number of items. numbers_each: numbers in each item. before, after: bytes around the
-    list.
+    count: the number of items.
+    numbers_each: the numbers in each item.
+    before, after: bytes that are sent before and after the list.
     """
     step = max(1, PIECE_NUMBERS // max(numbers_each, 1))
     if count <= step:
@@ -102,7 +103,7 @@ def embedding_pieces(
 ) -> Iterator[bytes]:
     """Yield OpenAI's list of embeddings as JSON; ``encoded``: base64 of little-endian float32.
 
-    before, after: bytes around the list.
+    before, after: bytes that are sent before and after the list.
     """
 
     def make(start: int, stop: int) -> list[Any]:
@@ -137,7 +138,7 @@ def _base64(vector: Any) -> str:
 def reply_of(
     pieces: Iterator[bytes] | bytes, answer: Answer, *, media_type: bytes = b"application/json"
 ) -> Reply:
-    """Return a body with the headers of TEI's answers, and a header that lists truncated texts.
+    """Return a reply of these pieces with headers as TEI's, and one that lists truncated texts.
 
     The pieces of a short answer are joined.
     """

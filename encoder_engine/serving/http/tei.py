@@ -123,7 +123,10 @@ async def predict(body: bytes, context: Context) -> Reply:
 
 
 def _texts_or_pairs(inputs: str | list[str | list[str]]) -> tuple[list[Text], bool]:
-    """Read a text, a pair ``[a, b]``, or a batch of ``[a]`` and ``[a, b]``."""
+    """Return the texts and pairs of ``inputs``, and whether ``inputs`` is a batch of them.
+
+    ``inputs``: a text, a pair ``[a, b]``, or a batch of ``[a]`` and ``[a, b]``.
+    """
     if isinstance(inputs, str):
         return [inputs], False
     if all(isinstance(one, str) for one in inputs):
@@ -173,7 +176,7 @@ async def rerank(body: bytes, context: Context) -> Reply:
 
 
 async def similarity(body: bytes, context: Context) -> Reply:
-    """Return the cosine of a sentence with each of the others."""
+    """Return the cosine similarity of a sentence and each of several others."""
     request = decode(body, Similarity)
     check_count(len(request.inputs.sentences), context, "inputs.sentences")
     parameters = request.parameters or SimilarityParameters()
@@ -192,7 +195,7 @@ async def similarity(body: bytes, context: Context) -> Reply:
 
 
 async def info(_: bytes, context: Context) -> Reply:
-    """Describe the first model and the limits, with all keys of TEI's answer."""
+    """Describe the first model and the server's limits, with all keys of TEI's ``/info``."""
     service = context.service
     served, options = service.find(None), service.options
     kinds: dict[str, Any] = {

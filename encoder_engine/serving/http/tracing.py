@@ -1,4 +1,4 @@
-"""Records an OpenTelemetry span for each request, if the API is installed; no caller's text.
+"""Records an OpenTelemetry span for each request if the API is installed; no text is recorded.
 
 A span continues the caller's trace (``traceparent``). It has the route, the status, the kind of an
 error and the request's id. Without a tracer provider, spans are not recorded:
@@ -39,7 +39,7 @@ class Tracing:
             self._tracer = self._trace.get_tracer("encoder_engine.serving")
 
     def begin(self, headers: Headers) -> Any:
-        """Begin the span of a request in its caller's trace; return None if nothing records it.
+        """Begin a request's span, within its caller's trace; return None if nothing records it.
 
         Only the first request asks whether a provider is set: the API reads the environment each
         time.

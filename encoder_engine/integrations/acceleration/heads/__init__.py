@@ -1,1 +1,1 @@
-"""Heads of transformers on an accelerated encoder, which computes only rows that they read."""
+"""transformers' heads on an accelerated encoder, which computes only the rows that they read."""

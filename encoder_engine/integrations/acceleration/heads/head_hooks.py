@@ -1,4 +1,4 @@
-"""Lets an accelerated encoder compute in training only the rows that transformers' head reads.
+"""Has an accelerated encoder compute in training only the rows that transformers' head reads.
 
 How it works: a hook before the model's forward records the positions of these rows for the encoder
 (:data:`RUNNING`), and transformers' own code computes the head from what the encoder returns:
@@ -42,16 +42,16 @@ IGNORED = -100
 
 
 def find_heads(model_type: str) -> dict[str, HeadLayout]:
-    """Return the heads of a family that read few rows in training, by transformers' class."""
+    """Return a family's heads that read few rows in training, by transformers' class names."""
     tasks = ("masked-lm", "sequence-classification")
     layouts = find_family(model_type).layouts
     return {layout.architecture: layout for layout in layouts if layout.task in tasks}
 
 
 class HeadHooks:
-    """The hooks of a model with a head.
+    """The two hooks on ``forward`` of a model with a head.
 
-    ``replaced``: the class of objects that replace ``forward`` of accelerated encoders.
+    ``replaced``: the class of the objects that replace the ``forward`` of accelerated encoders.
     ``full_logits``: compute all logits of a masked-language model in training too.
     """
 
@@ -59,7 +59,7 @@ class HeadHooks:
         self.replaced, self.full_logits = replaced, full_logits
 
     def put(self, model: Any) -> None:
-        """Register the hooks, replacing those of an earlier call, if the head supports them."""
+        """Register the hooks on the model, if they support its head; earlier ones are removed."""
         self.take(model)
         kind = type(model)
         own = kind.__module__.startswith("transformers.")
@@ -69,7 +69,7 @@ class HeadHooks:
 
     @staticmethod
     def take(model: nn.Module) -> None:
-        """Remove the hooks, if there are any."""
+        """Remove the hooks from the model, if there are any."""
         for hooks in (model._forward_pre_hooks, model._forward_hooks):
             for key in [key for key, hook in hooks.items() if _is_ours(hook)]:
                 del hooks[key]
@@ -77,7 +77,10 @@ class HeadHooks:
     def before(
         self, model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-        """Record the rows that the head reads; return changed arguments if labels were reduced."""
+        """Record the rows that the head reads in this call of the model.
+
+        Returns None, or the call's arguments with the labels of these rows alone.
+        """
         named = _named(model, args, kwargs)
         if not _is_noted(model, named):
             return None
@@ -85,7 +88,7 @@ class HeadHooks:
         return eagerly(self._note, model, named) if compiling else self._note(model, named)
 
     def after(self, model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
-        """Replace logits that were skipped in an output by :class:`SkippedLogits`."""
+        """Put :class:`SkippedLogits` in the place of logits that the call did not compute."""
         if not _is_noted(model, _named(model, args, kwargs)):
             return None
         return eagerly(_finish, output) if torch.compiler.is_compiling() else _finish(output)
@@ -135,7 +138,7 @@ class HeadHooks:
 
 
 def _is_noted(model: nn.Module, named: dict[str, Any]) -> bool:
-    """Return whether a call may read few rows; other calls need no graph break when compiled."""
+    """Return whether a call may read few rows; others are compiled without a graph break."""
     return model.training or named.get("labels") is not None
 
 
@@ -152,7 +155,7 @@ def _finish(output: Any) -> Any:
 
 
 def _output_weight(model: Any) -> Tensor:
-    """Return the weight of the output layer, or the embeddings if the head multiplies by them."""
+    """Return the weight [V, E] by which the head computes logits; it may be the embeddings'."""
     weight_VE: Tensor = model.get_output_embeddings().weight
     # In DeBERTa's newer head (legacy=False) the layer of this name is another.
     if len(weight_VE) != model.config.vocab_size:
@@ -161,7 +164,7 @@ def _output_weight(model: Any) -> Tensor:
 
 
 def _has_plain_loss(model: Any) -> bool:
-    """Return whether the loss is transformers' own; others may count unlabelled positions."""
+    """Return whether the loss is transformers' own; another one may count unlabelled positions."""
     loss = getattr(model, "mlm_loss_fct", None)
     return "_loss_function" not in vars(model) and type(loss) in (type(None), nn.CrossEntropyLoss)
 
@@ -171,7 +174,7 @@ def _is_ours(hook: object) -> bool:
 
 
 def _named(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments by name; {} if they do not fit, an error that ``forward`` raises."""
+    """Return a call's arguments by name; {} if they do not fit: ``forward`` will raise an error."""
     if not args:
         return kwargs
     names = inspect.signature(type(model).forward).parameters
@@ -190,7 +193,10 @@ def _modules_of_head(model: Any) -> Iterator[nn.Module]:
 
 
 def _check_labels(labels_BL: Tensor, places_BL: Tensor, vocab_size: int) -> None:
-    """Raise :class:`TokenIdError` for a label outside the vocabulary; on a GPU the loss is NaN."""
+    """Raise :class:`TokenIdError` on a CPU for a label outside the vocabulary.
+
+    On a GPU the loss of such a label is NaN.
+    """
     if labels_BL.device.type != "cpu":
         return
     wrong_BL = places_BL & ((labels_BL < 0) | (labels_BL >= vocab_size))

@@ -1,4 +1,4 @@
-"""Rows of an accelerated encoder that a head reads, and logits that are never computed.
+"""The rows of an accelerated encoder that a head reads, and logits that are never computed.
 
 How it works: transformers' own code computes a head of :class:`LabelledRows` instead of a padded
 batch. :class:`LabelledRows` behave like any tensor, but their product with the output layer's
@@ -29,7 +29,7 @@ __all__ = ["RUNNING", "LabelledRows", "PendingLogits", "ReadRows", "SkippedLogit
 
 
 class ReadRows(NamedTuple):
-    """The rows of the encoder that a call of a head's model reads.
+    """The rows of the encoder's output that the model's head reads in a call.
 
     ``input_ids``: the call's own tensor, by which the encoder recognises the call.
     ``places_BL``: bool, true at the positions of these rows.
@@ -43,15 +43,18 @@ class ReadRows(NamedTuple):
     output_weight: Tensor | None = None
 
     def has_any(self, others_BL: Tensor) -> bool:
-        """Return whether any of these rows is also marked in ``others_BL``."""
+        """Return whether ``others_BL`` marks the position of any of these rows."""
         return bool((self.places_BL & others_BL).any())
 
     def rows_within(self, sequences: Sequences, keep_BL: Tensor) -> SelectedRows:
-        """Return these rows' indices in the packed batch."""
+        """Return these rows' indices in the packed batch; ``keep_BL``: true at tokens."""
         return SelectedRows(self.places_BL[keep_BL].nonzero().flatten(), sequences)
 
     def shaped(self, hidden_MD: Tensor) -> Tensor:
-        """Return rows in the shape the head takes: [1, M, D]; without labels [B, 1, D]."""
+        """Return the rows of hidden states as the head takes them.
+
+        With labels [1, M, D], without [B, 1, D].
+        """
         if self.output_weight is None:
             return hidden_MD[:, None]
         rows: LabelledRows = hidden_MD[None].as_subclass(LabelledRows)
@@ -63,13 +66,16 @@ RUNNING: ContextVar[ReadRows | None] = ContextVar("RUNNING", default=None)
 
 
 def find_read(input_ids: Tensor) -> ReadRows | None:
-    """Return the rows that the running call with these ids reads; None: all rows."""
+    """Return the rows that the head reads in the running call with these ids; None: all."""
     read = RUNNING.get()
     return read if read is not None and read.input_ids is input_ids else None
 
 
 class LabelledRows(Tensor):
-    """Hidden states whose logits are skipped; all other operations work as for any tensor."""
+    """Hidden states of labelled tokens, whose product with the output layer is not computed.
+
+    All other operations work as for any tensor.
+    """
 
     @classmethod
     def __torch_function__(
@@ -113,7 +119,7 @@ class SkippedLogits:
     __add__ = __sub__ = __mul__ = __truediv__ = __matmul__ = __neg__ = __gt__ = __lt__ = _refuse
 
     def __getattr__(self, name: str) -> NoReturn:
-        """Raise the error for logits that were not computed."""
+        """Raise the error for logits that were not computed, except for dunder names."""
         if name.startswith("__"):
             # Python and its libraries look for protocols, such as copying, by these names.
             raise AttributeError(name)
@@ -121,7 +127,7 @@ class SkippedLogits:
 
 
 class PendingLogits(SkippedLogits):
-    """Stands in for logits [.., V] while a head computes; their cross-entropy needs no logits.
+    """Stands in for logits [.., V] within a head; their cross-entropy is computed without them.
 
     ``wide``: the loss is at least float32.
     """
