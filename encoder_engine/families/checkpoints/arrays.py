@@ -77,9 +77,9 @@ def cast(array: Array, dtype: str) -> Array:
 
 
 def arrays_sha256(arrays: Iterable[tuple[str, Array]], facts: str = "") -> str:
-    """Return the SHA-256 of ``facts``, and of each array's name, dtype, shape and bytes.
+    """Return the SHA-256 of the text ``facts``, and of each array's name, dtype, shape and bytes.
 
-    It equals :func:`weights_sha256` of tensors with the same content.
+    It equals :func:`weights_sha256` of PyTorch tensors with the same content.
     """
     digest = hashlib.sha256(facts.encode())
     for name, array in sorted(arrays, key=lambda one: one[0]):

@@ -20,7 +20,7 @@ __all__ = ["AlibiSlopes", "DisentangledAttention", "RelativeBuckets"]
 
 @dataclass(frozen=True)
 class RelativeBuckets:
-    """A relative bias by buckets of distances; the fields name its keys in config.json.
+    """A relative bias by buckets of distances, whose config.json keys the other fields name.
 
     ``family_max_distance``: the largest distance if config.json does not state one. ``by_block``:
     each block has a table of its own (umT5).
@@ -49,7 +49,7 @@ class RelativeBuckets:
         return replace(spec, relative_bias=bias)
 
     def write(self, spec: EncoderSpec) -> dict[str, Any]:
-        """Return the configuration keys of the number of buckets and the largest distance."""
+        """Return the config.json keys of the number of buckets and the largest distance."""
         bias = fact(spec, "blocks.attention.relative_bias") or spec.relative_bias
         if bias is None:
             return {}
@@ -72,12 +72,12 @@ class AlibiSlopes:
         return with_fact(spec, "blocks.attention.alibi_slopes", slopes)
 
     def write(self, _spec: EncoderSpec) -> dict[str, Any]:
-        """Return no keys: the slopes follow from the number of heads."""
+        """Return no config.json keys: the slopes follow from the number of heads."""
         return {}
 
 
 def _slopes(num_heads: int) -> tuple[float, ...]:
-    """Return ALiBi slopes: a geometric sequence, extended where heads are no power of two."""
+    """Return each head's ALiBi slope: a geometric sequence, extended if not a power of two."""
     power = 2 ** math.floor(math.log2(num_heads))
     slopes = [2.0 ** (-8.0 * (head + 1) / power) for head in range(power)]
     between = [2.0 ** (-4.0 * (head + 1) / power) for head in range(0, 2 * power, 2)]

@@ -76,7 +76,7 @@ class EsmEmbedding:
 
 @dataclass(frozen=True)
 class OffsetPositions(OneKey):
-    """A position table with more rows than the key states, whose first rows are unused."""
+    """A position table whose first ``offset`` rows are unused and not counted in config.json."""
 
     offset: int
 
@@ -89,13 +89,13 @@ class OffsetPositions(OneKey):
         )
 
     def write(self, spec: EncoderSpec) -> dict[str, Any]:
-        """Return the key of the number of positions, without the unused rows."""
+        """Return the config.json key of the number of positions, without the unused rows."""
         return {self.key: spec.embedding.num_positions - self.offset}
 
 
 @dataclass(frozen=True)
 class ScaledEmbedding(OneKey):
-    """Token embeddings multiplied by the square root of the width, if the key is true (BART)."""
+    """Token embeddings times the square root of the width, if config.json's key says so (BART)."""
 
     def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
         """Return the spec with the scale of token embeddings set."""

@@ -39,15 +39,15 @@ class SharedGroups(OneKey):
         return replace(spec, blocks=spec.blocks[:groups], order=order)
 
     def write(self, spec: EncoderSpec) -> dict[str, Any]:
-        """Return the key of the number of groups."""
+        """Return the config.json key of the number of groups."""
         return {self.key: len(spec.blocks)}
 
 
 @dataclass(frozen=True)
 class TwoThirds(OneKey):
-    """The width of a gated feed-forward layer: two thirds of the key's, rounded up to a multiple.
+    """The width of a gated feed-forward layer: 2/3 of the key's value, rounded up to a multiple.
 
-    The gated layer then has as many weights as an ungated layer of the key's width.
+    The gated layer then has as many weights as an ungated layer whose width is the key's value.
     """
 
     multiple: int
@@ -59,13 +59,13 @@ class TwoThirds(OneKey):
         return with_fact(spec, "blocks.feed_forward.width", max(width, self.multiple))
 
     def write(self, spec: EncoderSpec) -> dict[str, Any]:
-        """Return the key's least value whose two thirds give the layer's width."""
+        """Return the config.json key with its least value that gives the layer's width."""
         return {self.key: -(-3 * fact(spec, "blocks.feed_forward.width") // 2)}
 
 
 @dataclass(frozen=True)
 class LayerWindows(OneKey):
-    """Windows: the key gives both sides together, as one number or a list by block."""
+    """Windows: a config.json key counts the tokens on both sides, of all blocks or of each."""
 
     def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
         """Return the spec with each block's window set."""
@@ -86,7 +86,7 @@ class LayerWindows(OneKey):
         return replace(spec, blocks=tuple(blocks))
 
     def write(self, spec: EncoderSpec) -> dict[str, Any]:
-        """Return the key of the windows, listed by block."""
+        """Return the config.json key of the windows, as a list with one for each block."""
         return {self.key: [2 * (block.attention.window or 0) for block in spec.blocks]}
 
 
@@ -123,7 +123,7 @@ class FirstConvolution:
 
 @dataclass(frozen=True)
 class FeedForwardName:
-    """One key for activation and gate: ``names`` maps its values to both.
+    """The feed-forward layer by a name in config.json, which ``names`` maps to (activation, gated).
 
     A config.json may also have ``activation_key`` and ``gate_key``; transformers then uses these
     two and ignores the name.
@@ -154,7 +154,7 @@ class FeedForwardName:
         return with_fact(spec, "blocks.feed_forward", layer)
 
     def write(self, spec: EncoderSpec) -> dict[str, Any]:
-        """Return the key of the name, or separate keys of activation and gate."""
+        """Return the config.json key of the name, or if none fits, of activation and gate."""
         layer = spec.blocks[0].feed_forward
         named = [name for name, is_ in self.names if is_ == (layer.activation, layer.gated)]
         if named:
@@ -165,7 +165,7 @@ class FeedForwardName:
 
 @dataclass(frozen=True)
 class OwnCode:
-    """A family that only ``auto_map``, which names the repository's code, tells from another."""
+    """A family told from another by ``auto_map`` alone, which names the repository's code."""
 
     auto_map: tuple[tuple[str, str], ...]
 
@@ -182,13 +182,13 @@ class OwnCode:
 
 @dataclass(frozen=True)
 class StatedValue(OneKey):
-    """A key with one supported value, which is not transformers' default ``missing``."""
+    """A config.json key with one supported value, which is not the default, ``missing``."""
 
     missing: str
     supported: str
 
     def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
-        """Return the spec unchanged; raises :class:`UnsupportedFeatureError` for another value."""
+        """Return ``spec`` unchanged; raise :class:`UnsupportedFeatureError` for another value."""
         stated = config.get(self.key)
         if stated.value != self.supported:
             came = repr(stated.value if stated.present else self.missing)

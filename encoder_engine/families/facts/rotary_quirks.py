@@ -48,7 +48,7 @@ class RopeParameters:
 
 @dataclass(frozen=True)
 class RotaryBase(OneKey):
-    """One rotary embedding for all blocks, with the base in a key of the family."""
+    """One rotary embedding for all blocks, with the base in ``key`` of config.json."""
 
     default_base: float
 
@@ -146,7 +146,7 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 
 
 def names_layer_types(settings: JsonValue) -> bool:
-    """Return whether ``rope_parameters`` are present; raise if they are not by layer type."""
+    """Return whether there are ``rope_parameters``; raise if they are not by layer type."""
     if not settings.value:
         return False
     if not settings.object().keys() & {FULL, SLIDING}:

@@ -45,7 +45,7 @@ class ScaledRope:
 
 
 def rotary_settings(config: JsonValue) -> JsonValue:
-    """Return ``rope_parameters``, or ``rope_scaling`` where these are empty.
+    """Return config.json's ``rope_parameters``, or ``rope_scaling`` where the former is empty.
 
     Raises :class:`ConfigError` where both are stated and differ: libraries read one or the other.
     """
