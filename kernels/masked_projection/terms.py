@@ -26,7 +26,7 @@ class Given(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """The terms of a row's loss besides the label's log probability."""
+    """The options of a row's loss besides the label's log probability."""
 
     label_smoothing: float
     z_loss: float
@@ -43,14 +43,14 @@ class Statistics(NamedTuple):
 
 
 class Found(NamedTuple):
-    """The result of forward; ``grad_logits_MV`` is empty where not kept for backward."""
+    """The result of a :class:`Forward`; ``grad_logits_MV`` is empty where not kept for backward."""
 
     statistics: Statistics
     grad_logits_MV: Tensor
 
 
 class Wanted(NamedTuple):
-    """The gradients that backward computes."""
+    """Which gradients backward should compute."""
 
     hidden: bool
     weight: bool
