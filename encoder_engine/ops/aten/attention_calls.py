@@ -51,6 +51,6 @@ def _attend_in_place(
 
 
 def _learned(terms: Terms) -> list[Tensor]:
-    """List the tensors besides query, key and value that need a gradient."""
+    """List the tensors besides query, key and value that may need a gradient: bias and vectors."""
     vectors = () if terms.disentangled is None else terms.disentangled[:2]
     return [x for x in (terms.bias_HR, *vectors) if x is not None]
