@@ -115,7 +115,7 @@ class MaskedLM(HeadModel):
     def predictions_of(
         self, hidden_TD: Tensor, rows_M: Tensor, labels_M: Tensor
     ) -> ops.MaskedTokenLoss:
-        """Return the summed loss and the argmax tokens from rows of an encoder's output."""
+        """Return the summed loss and the argmax tokens of rows of an encoder's output."""
         hidden_ME = self.head.transform(F.embedding(rows_M, hidden_TD))
         rows = torch.arange(rows_M.shape[0], device=rows_M.device)
         return ops.masked_cross_entropy(
@@ -133,7 +133,10 @@ class MaskedLM(HeadModel):
 
 class _PlainModel(HeadModel):
     def forward(self, batch: PackedBatch, global_rows: SelectedRows | None = None) -> Tensor:
-        """Return the logits; ``global_rows`` attend beyond a window; None: those the head needs."""
+        """Return the head's logits.
+
+        ``global_rows``: the tokens that attend beyond a window; None: those that the head needs.
+        """
         return self.numbers(self.encode(batch, global_rows))
 
 
@@ -184,5 +187,8 @@ class QuestionAnswering(HeadModel):
     task = "question-answering"
 
     def forward(self, batch: PackedBatch, global_rows: SelectedRows | None = None) -> Spans:
-        """Return the logits of the span's start and end."""
+        """Return the logits of the answer's start and end.
+
+        ``global_rows``: the tokens that attend beyond a window; None: those of the question.
+        """
         return Spans(*self.numbers(self.encode(batch, global_rows)).unbind(1))

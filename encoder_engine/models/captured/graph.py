@@ -52,7 +52,10 @@ class Computation(NamedTuple):
 
 
 class Results(NamedTuple):
-    """Hidden state [T, D], and pooled vectors [B + 1, D]; the next call overwrites them."""
+    """A graph's hidden state [T, D] or None, and pooled vectors [B + 1, D] or None.
+
+    The graph's next call overwrites them.
+    """
 
     hidden_TD: Tensor | None
     pooled_BD: Tensor | None

@@ -25,7 +25,7 @@ class ModuleState:
         self._state = self._read()
 
     def has_changed(self) -> bool:
-        """Return whether a module, a hook or the memory of a weight was replaced."""
+        """Return whether a module, a hook or a weight's memory is not what it was at first."""
         return self._read() != self._state
 
     def any_training(self) -> bool:
