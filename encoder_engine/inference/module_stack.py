@@ -1,6 +1,7 @@
-"""Computes a module stack on a CPU without PyTorch, in float32.
+"""Computes on a CPU, without PyTorch, the dense and norm modules that follow an encoder.
 
-A row's result does not depend on the other rows. R rows, K features in, N features out.
+Rows are float32, and a row's result does not depend on the others. R rows, K features in, N
+features out.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ __all__ = ["CompiledStack"]
 
 
 class CompiledStack:
-    """A module stack whose dense layers are packed for the kernels at their first use."""
+    """The modules that follow an encoder, with dense layers packed at their first use."""
 
     def __init__(self, stack: ModuleStack) -> None:
         self.stack = stack
