@@ -75,7 +75,7 @@ def find_salient(sentence: str) -> list[Span]:
 
 
 def merge_spans(spans: list[Span]) -> list[Span]:
-    """Sort spans, and merge those that overlap; empty spans are left out."""
+    """Return the spans sorted, overlapping ones merged; empty spans are left out."""
     merged: list[Span] = []
     for start, end in sorted(spans):
         if start >= end:

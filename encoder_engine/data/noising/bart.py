@@ -36,7 +36,7 @@ Sentence = TypeVar("Sentence")
 
 
 class RowKey(NamedTuple):
-    """Identifies a row; random draws for the row are a function of these numbers."""
+    """The seed, epoch and index of a row; all random draws for the row are a function of these."""
 
     seed: int
     epoch: int = 0
