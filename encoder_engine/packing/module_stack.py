@@ -114,7 +114,7 @@ StackModule: TypeAlias = DenseModule | LayerNormModule | NormalizeModule
 
 @dataclass(frozen=True)
 class ModuleStack:
-    """Modules in the order in which they are applied."""
+    """Modules after an encoder or after pooling, in the order in which they are applied."""
 
     modules: tuple[StackModule, ...] = ()
 
@@ -129,7 +129,10 @@ class ModuleStack:
         return features
 
     def mismatch(self, features: int) -> str | None:
-        """Return a message about the first module with other input features, or None."""
+        """Return a message about the first module whose input width does not fit; None: all do.
+
+        ``features``: the width of the rows that the first module gets.
+        """
         for place, module in enumerate(self.modules):
             taken = features
             if isinstance(module, DenseModule):
@@ -144,7 +147,7 @@ class ModuleStack:
         return None
 
     def join_fingerprint(self, encoder: str) -> str:
-        """Return the SHA-256 of a fingerprint joined with the modules; the fingerprint if none."""
+        """Return the SHA-256 of an encoder's fingerprint joined with the modules, if any."""
         if not self.modules:
             return encoder
         digest = hashlib.sha256(encoder.encode())
