@@ -95,7 +95,7 @@ class CompiledEngine:
 
     @property
     def num_labels(self) -> int:
-        """The number of labels, C."""
+        """The number of labels of the encoder's head, C."""
         return self.encoder.num_labels
 
     @property
@@ -112,7 +112,7 @@ class CompiledEngine:
         save_checkpoint(self.encoder, directory)
 
     def versions(self) -> dict[str, str]:
-        """Return {}: the results depend on no library's version but NumPy's and this package's."""
+        """Return {}: besides NumPy and this package, results depend on no library's version."""
         return {}
 
     def run(self, rows: TokenRows, *outputs: Output) -> tuple[Vectors, ...]:
@@ -124,7 +124,7 @@ class CompiledEngine:
             return tuple(self._output(output, rows, states) for output in outputs)
 
     def _pooled(self, rows: TokenRows, output: Pooled) -> Vectors:
-        """Pool rows.
+        """Return pooled vectors, [B, N].
 
         A single native call does all if one mode reads every row of the last layer.
         """
@@ -176,13 +176,13 @@ class CompiledEngine:
         return mean_BV
 
     def _is_pooling_alone(self, output: Pooled) -> bool:
-        """Return whether pooling is followed by nothing but division by the norm."""
+        """Return whether nothing follows the pooling but division by the norm."""
         full = self.spec.width * len(output.modes)
         is_cut = output.dimension is not None and output.dimension < full
         return output.normalized and not is_cut and not self.modules
 
     def _finish(self, vectors_BD: Vectors, output: Pooled) -> Vectors:
-        """Apply the modules, keep the leading features, and divide by the norm."""
+        """Apply the modules to pooled vectors, keep leading features, and divide by the norm."""
         vectors_BD = self._stack(vectors_BD, num_threads=self.num_threads)
         if output.dimension is not None and output.dimension < vectors_BD.shape[1]:
             vectors_BD = vectors_BD[:, : output.dimension]
@@ -217,7 +217,7 @@ class CompiledEngine:
         return normalize_rows(rows, num_threads=self.num_threads)
 
     def _packed(self, modules: ModuleStack) -> CompiledStack:
-        """Return the stack with weights packed for the kernels."""
+        """Return the modules with weights packed for the kernels, kept for further calls."""
         # Another thread may replace them meanwhile: the attribute is read once.
         kept = self._token_stacks
         for packed in kept:
@@ -274,7 +274,7 @@ def _sigmoid(logits_BC: Vectors) -> Vectors:
 
 
 def _sparse_weights(logits: Vectors, activation: SparseActivation) -> Vectors:
-    """Return ``log(1 + relu(logits))`` in the memory of the logits."""
+    """Return the weights that ``activation`` makes of the logits, written over them."""
     # NaN stays NaN, to be found.
     weights = np.log1p(np.maximum(logits, 0, out=logits), out=logits)
     return np.log1p(weights, out=weights) if activation == "log1p_relu" else weights
@@ -282,7 +282,7 @@ def _sparse_weights(logits: Vectors, activation: SparseActivation) -> Vectors:
 
 @contextmanager
 def _memory() -> Iterator[None]:
-    """Convert a lack of memory to :class:`OutOfDeviceMemoryError`."""
+    """Raise :class:`OutOfDeviceMemoryError` in place of a lack of memory within the context."""
     try:
         yield
     except MemoryError as error:

@@ -85,7 +85,7 @@ _ONE_ROW = (("cls",), ("lasttoken",))
 
 
 class ModuleEngine:
-    """The base of engines of PyTorch modules: an encoder's properties, and running a batch."""
+    """The base of engines of PyTorch modules: properties of the encoder, and running a batch."""
 
     name: ClassVar[EngineName] = "torch"
 
@@ -134,7 +134,7 @@ class ModuleEngine:
         )
 
     def _captured(self, rows: TokenRows, *, output_pooled: bool = False) -> EncoderOutput | None:
-        """Encode a short batch on a GPU by a CUDA graph; None: the encoder has to compute it."""
+        """Encode a short batch on a GPU by a CUDA graph; None: the encoder must do it without."""
         if not self.short.takes(len(rows.ids)):
             return None
         return self.short.encode(self._batch(rows, "cpu"), output_pooled=output_pooled)
@@ -153,9 +153,9 @@ class ModuleEngine:
         raise NotImplementedError(f"{type(self).__name__} has none of the outputs {outputs}")
 
     def _within_memory(self, compute: Callable[[], Computed]) -> Computed:
-        """Call a function, and return its result.
+        """Return ``compute()``.
 
-        Raises :class:`OutOfDeviceMemoryError`, with all tensors freed.
+        If the device lacks memory, frees all tensors and raises :class:`OutOfDeviceMemoryError`.
         """
         # The error holds the frames, and those hold tensors: both are gone after this block.
         with suppress(torch.OutOfMemoryError):
@@ -227,7 +227,7 @@ class EncoderModule(ModuleEngine):
     def _encode(
         self, rows: TokenRows, layers: LayerWeights | None = None, alone: PoolingMode | None = None
     ) -> tuple[Tensor, Sequences]:
-        """Return the last hidden state or a weighted sum of several, and the sequences of its rows.
+        """Return the last hidden state, or a weighted sum of several, and its rows' sequences.
 
         ``alone``: the single pooling mode that reads the result, from one row per sequence. If that
         saves time, the other rows are not computed.
@@ -322,7 +322,7 @@ class HeadEngine(ModuleEngine):
 
     @property
     def num_labels(self) -> int:
-        """The number of labels, C."""
+        """The number of labels of the head, C."""
         return len(self.model.id2label)
 
     def fingerprint(self) -> str:
@@ -367,7 +367,7 @@ class HeadEngine(ModuleEngine):
         return self._captured(rows, output_pooled=model.rows == "pooled")
 
     def _chosen(self, rows: TokenRows, output: Logits) -> Tensor:
-        """Return the logits at chosen tokens; the last block computes no other rows."""
+        """Return the head's logits at ``output.chosen``; the last block computes no other rows."""
         batch = self._batch(rows)
         chosen = torch.from_numpy(output.chosen).to(self.device)
         found = self.encoder(batch, output_pooled=False, rows=SelectedRows(chosen, batch.sequences))
