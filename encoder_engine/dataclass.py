@@ -160,7 +160,7 @@ def _delete(self: Any, name: str) -> None:
 
 
 def _is_frozen(instance: Any, name: str) -> bool:
-    """Return whether an attribute cannot be set; plain subclasses may add attributes."""
+    """Return whether an attribute cannot be set: any; in a plain subclass, only a field."""
     cls = type(instance)
     return "__dataclass_fields__" in vars(cls) or name in cls.__dataclass_fields__
 

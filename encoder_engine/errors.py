@@ -159,7 +159,7 @@ class ReadError(InputError):
 
 
 class RowError(ReadError):
-    """One row of an input file cannot be used; ``number``: its line, or its row, from 1."""
+    """One row of an input file cannot be used; ``number``: its line, or its row, counted from 1."""
 
     def __init__(
         self,
@@ -257,7 +257,7 @@ class ImplementationError(EncoderEngineError, RuntimeError):
 
 
 class UnknownNameError(ImplementationError, LookupError):
-    """An unknown operation, implementation or fact."""
+    """An unknown operation, implementation, or fact of a call was named."""
 
 
 class OutputError(EncoderEngineError, OSError):
