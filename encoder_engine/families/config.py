@@ -99,7 +99,7 @@ REQUIRED: dict[str, tuple[Any, ...]] = {
 
 
 def read_config(directory: Path) -> dict[str, Any]:
-    """Read config.json, or in a directory of gliner the configuration within its own file.
+    """Read config.json, or for a model of the gliner library its encoder's configuration.
 
     Raises :class:`CheckpointFileError` where there is none, :class:`ConfigError` where it is
     malformed.

@@ -46,7 +46,7 @@ class Launch(NamedTuple):
         return given if self.max_registers is None else given | {"maxnreg": self.max_registers}
 
     def options(self) -> dict[str, int]:
-        """Return all fields, as keyword arguments of a launch."""
+        """Return all launch options of a kernel as keyword arguments."""
         return self.sizes() | self.resources()
 
 
@@ -103,8 +103,7 @@ class GluonBackwardLaunch(NamedTuple):
     """Launch shape of the backward kernel in Gluon: stages of its ring, place of the query's sums.
 
     ``sum_blocks``: how many blocks of 64 query rows have the sum of their gradient in shared
-    memory;
-    0: all sums are in scratch memory.
+    memory. If it is 0, all sums are in scratch memory.
     """
 
     num_stages: int

@@ -30,7 +30,7 @@ def score_gradient(
 ):
     """Return probabilities ``p``, 0 where dropped, and ``ds = p (dp - delta)``, float32.
 
-    Both have the layout of ``dots``. ``p = exp2(score - lse)`` is recomputed and not divided by 1 -
+    Both have the layout of ``dots``. ``p = exp2(score - lse)`` is recomputed, and not scaled up for
     dropout. ``dots``: products of queries and keys; ``dp``: products of the output's gradient and
     values. ``dropping``: seed, stream, dropout, and places of rows and keys for ``keep_weights``.
     """

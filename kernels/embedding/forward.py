@@ -16,7 +16,7 @@ from ..common.layout import contiguous
 
 @triton.jit
 def load_rows(table_pointer, ids_pointer, rows, columns, here, inside, WIDTH: tl.constexpr):
-    """Load the rows of a table that have the ids of ``rows``, in float32."""
+    """Load for each of ``rows`` the table's row of its id, in float32."""
     ids = tl.load(ids_pointer + rows, mask=here, other=0).to(tl.int64)
     places = ids[:, None] * WIDTH + columns[None, :]
     return tl.load(table_pointer + places, mask=inside, other=0.0).to(tl.float32)
@@ -105,7 +105,7 @@ class Given(NamedTuple):
     weight_E: Tensor
 
     def contiguous(self) -> Given:
-        """Return a copy with each tensor contiguous."""
+        """Return the inputs with each tensor contiguous."""
         return Given._make(contiguous(x) for x in self)
 
     def constants(self, tile: RowTile, seed: Tensor | None) -> dict[str, int]:

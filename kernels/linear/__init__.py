@@ -1,1 +1,1 @@
-"""The float64 reference of the dense layer, for tests; there is no Triton kernel."""
+"""The float64 reference of the dense layer, which has no Triton kernel: a GPU uses cuBLAS."""

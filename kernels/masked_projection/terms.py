@@ -21,7 +21,7 @@ class Given(NamedTuple):
     labels_M: Tensor  # int64
 
     def contiguous(self) -> Given:
-        """Return a copy with each tensor contiguous."""
+        """Return the inputs with each tensor contiguous."""
         return Given._make(contiguous(x) for x in self)
 
 
@@ -34,7 +34,7 @@ class Terms(NamedTuple):
 
 
 class Statistics(NamedTuple):
-    """The statistics of each row's logits, in float32 or wider."""
+    """The statistics of each row's logits that the loss needs, in float32 or wider."""
 
     lse_M: Tensor  # log sum exp
     label_logit_M: Tensor  # anything where the row is ignored
@@ -58,7 +58,7 @@ class Wanted(NamedTuple):
 
 
 def wide_dtype(dtype: torch.dtype) -> torch.dtype:
-    """Return the dtype of losses and statistics: float32 or wider."""
+    """Return the dtype of losses and statistics for logits of ``dtype``: float32 or wider."""
     return torch.promote_types(dtype, torch.float32)
 
 

@@ -1,1 +1,1 @@
-"""The float64 reference of quantization, which gives each row bytes and a scale, for tests."""
+"""The float64 reference of quantization, which gives each row bytes and a scale."""

@@ -87,7 +87,7 @@ def turn(
     position_ids_T: Tensor,
     inverse: bool,
 ) -> None:
-    """Launch the kernel; ``turned_query`` and ``turned_key`` may be the inputs themselves."""
+    """Launch the rotation kernel; ``turned_query``, ``turned_key`` may be the inputs themselves."""
     num_tokens, num_heads, head_dim = query_THD.shape
     if num_tokens > 0:
         block_rows, block_half = block_shape(head_dim // 2)

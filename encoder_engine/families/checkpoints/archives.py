@@ -50,7 +50,7 @@ class _Storage:
 
 @dataclass(frozen=True, kw_only=True)
 class ArchivedTensor:
-    """A tensor in an archive: a strided view of a storage."""
+    """A tensor in an archive of ``torch.save``: a strided view of a storage, not yet read."""
 
     storage: _Storage
     offset: int
@@ -145,7 +145,7 @@ class _Unpickler(pickle.Unpickler):
         self._path, self._root = path, root
 
     def find_class(self, module: str, name: str) -> Any:
-        """Return the function or class that the pickle names, or raise: few are known."""
+        """Return the known function or class of this name; raise an error for any other."""
         if (module, name) == ("collections", "OrderedDict"):
             return OrderedDict
         if module == "torch" and name in _STORAGES:

@@ -38,7 +38,7 @@ CHUNK = 1 << 16
 
 
 def dtype_name(dtype: np.dtype[Any]) -> str:
-    """Return PyTorch's name of a NumPy dtype."""
+    """Return PyTorch's name of a NumPy dtype, such as ``"bfloat16"``."""
     return "bfloat16" if dtype == BFLOAT16 else dtype.name
 
 

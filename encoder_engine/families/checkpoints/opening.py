@@ -331,7 +331,7 @@ def _split_off_heads(
 
 
 def _drop_copy(tensors: dict[str, StoredTensor], copy: str, original: str) -> None:
-    """Drop the tensor ``copy``; raise :class:`CheckpointFileError` if it is not ``original``'s."""
+    """Drop the tensor ``copy``; raise :class:`CheckpointFileError` if ``original`` differs."""
     copied = tensors.pop(copy)
     kept = tensors.setdefault(original, copied)
     if kept is not copied and not _equal(kept.read(), copied.read()):

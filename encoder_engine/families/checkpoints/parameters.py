@@ -110,7 +110,7 @@ def block_dense_layers(shapes: Shapes) -> list[str]:
 
 
 def quantized_shapes(spec: EncoderSpec) -> Shapes:
-    """Return an int8 encoder's shapes: each row of a dense weight in the blocks has a scale."""
+    """Return the shape of each parameter of an int8 encoder, with scales of dense layers' rows."""
     shapes = encoder_shapes(spec)
     scales = {
         f"{name}.weight_scale": shapes[f"{name}.weight"] for name in block_dense_layers(shapes)

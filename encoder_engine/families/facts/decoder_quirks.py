@@ -47,7 +47,7 @@ class CausalWindows:
         return (self.key, *layers)
 
     def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
-        """Return the spec with each block's window set."""
+        """Return the specification with each block's window set."""
         size = config.get(self.key)
         on = self.switch is None or config.get(self.switch).boolean(False)
         if not on or (size.present and size.is_null):
@@ -101,7 +101,7 @@ class SlidingLayers:
     )
 
     def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
-        """Return the spec with each block's window and rotary embedding set."""
+        """Return the specification with each block's window and rotary embedding set."""
         count, size = len(spec.blocks), config.get("sliding_window").positive(self.window)
         older, types = config.get("attention_windows"), config.get("layer_types")
         if not types.is_null:

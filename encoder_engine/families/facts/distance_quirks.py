@@ -37,7 +37,7 @@ class RelativeBuckets:
         return tuple(key for key in (self.num_buckets, self.max_distance) if key is not None)
 
     def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
-        """Return the spec with its relative bias set."""
+        """Return the specification with its relative bias set."""
         distance = self.family_max_distance
         if self.max_distance is not None:
             distance = config.get(self.max_distance).positive(distance)
@@ -67,7 +67,7 @@ class AlibiSlopes:
     keys: ClassVar[tuple[str, ...]] = ()
 
     def read(self, spec: EncoderSpec, _config: JsonValue) -> EncoderSpec:
-        """Return the spec with every block's ALiBi slopes set."""
+        """Return the specification with every block's ALiBi slopes set."""
         slopes = _slopes(spec.num_heads)
         return with_fact(spec, "blocks.attention.alibi_slopes", slopes)
 
@@ -174,7 +174,7 @@ class DisentangledAttention:
         )
 
     def write(self, spec: EncoderSpec) -> dict[str, Any]:
-        """Return the configuration keys of the terms and of the number of distance vectors."""
+        """Return the config.json keys of the terms and of the number of distance vectors."""
         vectors = spec.distance_vectors
         terms = fact(spec, "blocks.attention.disentangled")
         if vectors is None or terms is None:

@@ -25,7 +25,7 @@ class Quirk(Protocol):
         """The config.json keys that this reader reads; all are removed before :meth:`write`."""
 
     def read(self, spec: EncoderSpec, config: JsonValue, /) -> EncoderSpec:
-        """Return the spec with the fields set that the keys describe."""
+        """Return ``spec`` with the fields set that these keys of ``config`` determine."""
 
     def write(self, spec: EncoderSpec, /) -> dict[str, Any]:
         """Return the config.json keys and values that :meth:`read` would read as ``spec``."""
@@ -33,7 +33,7 @@ class Quirk(Protocol):
 
 @dataclass(frozen=True)
 class OneKey:
-    """The base of readers of a single config.json key."""
+    """The base class of readers of a single config.json key; see :class:`Quirk`."""
 
     key: str
 

@@ -31,7 +31,7 @@ class SharedGroups(OneKey):
     """Shared blocks: each of ``num_hidden_groups`` blocks computes an equal run of layers."""
 
     def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
-        """Return the spec with one block for each group."""
+        """Return the specification with one block for each group."""
         layers, groups = len(spec.blocks), config.get(self.key).positive()
         if groups > layers:
             raise ConfigError(f"{self.key}={groups}, but there are {layers} layers to share")
@@ -53,7 +53,7 @@ class TwoThirds(OneKey):
     multiple: int
 
     def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
-        """Return the spec with the width of every feed-forward layer set."""
+        """Return the specification with the width of every feed-forward layer set."""
         least = 2 * config.get(self.key).positive() // 3
         width = -(-least // self.multiple) * self.multiple
         return with_fact(spec, "blocks.feed_forward.width", max(width, self.multiple))
@@ -68,7 +68,7 @@ class LayerWindows(OneKey):
     """Windows: a config.json key counts the tokens on both sides, of all blocks or of each."""
 
     def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
-        """Return the spec with each block's window set."""
+        """Return the specification with each block's window set."""
         listed = config.get(self.key)
         several = isinstance(listed.value, list)
         windows = listed.items() if several else [listed] * len(spec.blocks)
@@ -97,7 +97,7 @@ class FirstConvolution:
     keys: ClassVar[tuple[str, ...]] = ("conv_kernel_size", "conv_act")
 
     def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
-        """Return the spec with the convolution set."""
+        """Return the specification with the convolution set."""
         if config.get("conv_kernel_size").value in (None, 0):
             return spec
         activation = config.object().get("conv_act", "tanh")
@@ -114,7 +114,7 @@ class FirstConvolution:
         return replace(spec, convolution=convolution)
 
     def write(self, spec: EncoderSpec) -> dict[str, Any]:
-        """Return the keys of the convolution's kernel size and activation."""
+        """Return the config.json keys of the convolution's kernel size and activation."""
         convolution = spec.convolution
         if convolution is None:
             return {}
@@ -140,7 +140,7 @@ class FeedForwardName:
         return (self.key, self.activation_key, self.gate_key)
 
     def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
-        """Return the spec with activation and gate of every feed-forward layer set."""
+        """Return the specification with activation and gate of every feed-forward layer set."""
         known = dict(self.names)
         chosen = config.object().get(self.key, self.names[0][0])
         if not isinstance(chosen, str) or chosen not in known:
@@ -199,5 +199,5 @@ class StatedValue(OneKey):
         return spec
 
     def write(self, _spec: EncoderSpec) -> dict[str, Any]:
-        """Return the key with the supported value."""
+        """Return the config.json key with the supported value."""
         return {self.key: self.supported}

@@ -140,7 +140,7 @@ class RotarySpec:
             )
 
     def width(self, head_dim: int) -> int:
-        """Return the number of features of a head that are rotated."""
+        """Return the number of features of a head of size ``head_dim`` that are rotated."""
         return int(head_dim * self.fraction)
 
 
@@ -189,7 +189,7 @@ class DistanceVectorsSpec:
 
     @property
     def num_vectors(self) -> int:
-        """The number of vectors in the table."""
+        """The number of distance vectors in the table."""
         return 2 * (self.max_distance if self.num_buckets is None else self.num_buckets)
 
 
