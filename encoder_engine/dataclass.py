@@ -42,7 +42,7 @@ if not TYPE_CHECKING:
 
 
 def _share_methods(cls: Any, kw_only: bool, eq: bool) -> Any:
-    """Make a class a frozen dataclass with this module's methods."""
+    """Make ``cls`` a frozen dataclass with this module's methods."""
     own = set(vars(cls))
     for name in ("__setattr__", "__delattr__"):
         if name in own:

@@ -152,7 +152,7 @@ class JsonValue:
         return self.value
 
     def boolean(self, default: bool | None = None) -> bool:
-        """Read a boolean."""
+        """Return the value if it is true or false; raise otherwise."""
         value = self._or(default)
         if not isinstance(value, bool):
             raise self.must_be("true or false")
@@ -171,7 +171,7 @@ class JsonValue:
         return int(value)
 
     def positive(self, default: int | None = None, *, most: int | None = MAX_INTEGER) -> int:
-        """Read an integer of at least 1."""
+        """Return the value if it is an integer from 1 to ``most``; raise otherwise."""
         return self.integer(default, least=1, most=most)
 
     def number(

@@ -38,7 +38,7 @@ class Difference(NamedTuple):
     now: Any
 
     def __str__(self) -> str:
-        """Return a message with both values."""
+        """Return a message that names the setting with its former and present value."""
         return f"{self.name} was {self.before!r:.80}, is {self.now!r:.80}"
 
 

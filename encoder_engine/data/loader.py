@@ -83,7 +83,7 @@ class Loader:
             yield self.batch(slice_), slice_.next_position
 
     def batch(self, slice_: Slice) -> CleanBatch:
-        """Read the batch of a slice; safe in any thread, in any order."""
+        """Read the batch of a slice; threads may call this at the same time, in any order."""
         return self.samples.batch(slice_.numbers, places=slice_.places, epoch=slice_.epoch)
 
     def slices(self, start: Position | None = None) -> Iterator[Slice]:

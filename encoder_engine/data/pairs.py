@@ -60,7 +60,7 @@ class Pairs:
         return len(self.runs)
 
     def take(self, numbers: Numbers) -> Pairs:
-        """Return the pairs with these indices."""
+        """Return the pairs with the indices ``numbers``."""
         return replace(self, runs=self.runs.take(numbers))
 
     @property

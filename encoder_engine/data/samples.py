@@ -46,7 +46,7 @@ class Samples:
     separated: bool = True
 
     def take(self, numbers: Numbers) -> Samples:
-        """Return the sequences with these indices."""
+        """Return the sequences with the indices ``numbers``."""
         taken = {
             name: getattr(self, name)[numbers]
             for name in ("shards", "starts", "stops", "lengths", "languages", "documents")

@@ -181,7 +181,7 @@ def _refuse_ids(documents: Sequence[Document], vocabulary: Vocabulary) -> None:
 
 
 def _write_array(path: Path, array: npt.NDArray[Any]) -> str:
-    """Write an array, and return the SHA-256 of its file."""
+    """Write an array as a ``.npy`` file, and return the file's SHA-256."""
     pending = PendingFile(path, overwrite=True)
     try:
         with writing(path):
@@ -261,7 +261,7 @@ class Shard:
 
     @cached_property
     def document_starts(self) -> Offsets:
-        """Token offsets of the documents, int64 [D + 1]."""
+        """The first token of each document, then the shard's number of tokens: int64 [D + 1]."""
         starts: Offsets = self.sentences[self.documents]
         return starts
 

@@ -80,17 +80,17 @@ class CompiledEngine:
 
     @property
     def device(self) -> str:
-        """``"cpu"``."""
+        """The device of the encoder: ``"cpu"``."""
         return self.encoder.device
 
     @property
     def quantization(self) -> str | None:
-        """``"int8"`` or None."""
+        """``"int8"`` if the dense layers of the encoder's blocks are quantized, else None."""
         return self.encoder.quantization
 
     @property
     def num_threads(self) -> int:
-        """The number of threads of a call."""
+        """The number of threads that compute a call."""
         return self.encoder.num_threads
 
     @property
@@ -104,7 +104,7 @@ class CompiledEngine:
         return default_batch_tokens(self.spec, self.device, self.dtype)
 
     def fingerprint(self) -> str:
-        """Return the SHA-256 of the architecture and of every weight."""
+        """Return the SHA-256 of the encoder's architecture and of its every weight."""
         return self.modules.join_fingerprint(self.encoder.fingerprint())
 
     def save_encoder(self, directory: Path) -> None:
@@ -116,7 +116,7 @@ class CompiledEngine:
         return {}
 
     def run(self, rows: TokenRows, *outputs: Output) -> tuple[Vectors, ...]:
-        """Compute outputs of rows; see :meth:`Engine.run`."""
+        """Compute the requested outputs of texts' token ids; see :meth:`Engine.run`."""
         with _memory():
             if len(outputs) == 1 and isinstance(outputs[0], Pooled):
                 return (self._pooled(rows, outputs[0]),)

@@ -122,7 +122,7 @@ class ModuleEngine:
         return weights_sha256(self.encoder.state_dict(), repr(self.spec))
 
     def versions(self) -> dict[str, str]:
-        """Return the version of PyTorch."""
+        """Return the version of PyTorch, on which results depend; see :class:`Engine`."""
         return {"torch": str(torch.__version__)}
 
     def _batch(self, rows: TokenRows, device: str | torch.device | None = None) -> PackedBatch:
@@ -149,7 +149,7 @@ class ModuleEngine:
         return self._within_memory(infer)
 
     def _compute(self, rows: TokenRows, outputs: tuple[Output, ...]) -> tuple[Tensor, ...]:
-        """Compute the outputs on the device; subclasses override this."""
+        """Compute the requested outputs on the device; each subclass overrides this."""
         raise NotImplementedError(f"{type(self).__name__} has none of the outputs {outputs}")
 
     def _within_memory(self, compute: Callable[[], Computed]) -> Computed:
@@ -399,7 +399,7 @@ def load_causal(
     dtype: str,
     quantization: str | None,
 ) -> CausalModule:
-    """Load a causal model, whose output layer is already read."""
+    """Return the engine of a causal model in a directory; ``layer``: its output layer, as read."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnusedWeightsWarning)
         encoder = Encoder.from_pretrained(directory, device, dtype, quantization)
@@ -421,10 +421,10 @@ def count_gpus() -> int:
 
 
 def make_current(device: str) -> None:
-    """Make a GPU PyTorch's current device."""
+    """Make the GPU ``device`` PyTorch's current CUDA device."""
     torch.cuda.set_device(device)
 
 
 def set_num_threads(num_threads: int) -> None:
-    """Set the threads of this process's CPU kernels."""
+    """Set the number of threads of PyTorch's operators on a CPU, for this process."""
     torch.set_num_threads(num_threads)

@@ -63,7 +63,7 @@ class BlockWeights:
 
 
 def read_block(reader: Reader, spec: BlockSpec, place: int) -> BlockWeights:
-    """Read the weights of the block with index ``place``."""
+    """Read the weights of an encoder's block with index ``place``."""
     name = f"blocks.{place}"
     up = "halves" if spec.feed_forward.gated else "up"
     own, of_heads = spec.attention.global_projections, spec.attention.query_key_norm

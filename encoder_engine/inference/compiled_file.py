@@ -228,7 +228,7 @@ def _fits(layer: Layer, name: str, expected: Shapes, dtype: str) -> bool:
 
 
 def _bias_of(layer: Dense | QuantizedDense | NormWeights | Convolution) -> Array | None:
-    """Return a layer's bias."""
+    """Return a layer's bias, or None."""
     return layer.dense.bias if isinstance(layer, Convolution) else layer.bias
 
 

@@ -159,7 +159,7 @@ def _bias(spec: RelativeBiasSpec, table_NH: Array) -> Array:
 
 
 def _multiply(layer: Dense | QuantizedDense, rows_ND: Array) -> Array:
-    """Apply a dense layer to rows, in the rows' dtype."""
+    """Return a dense layer's output for rows, in the rows' dtype."""
     half, threads = rows_ND.dtype == BFLOAT16, _native.default_threads()
     if not isinstance(layer, QuantizedDense):
         return project_rows(rows_ND, layer, num_threads=threads)

@@ -278,7 +278,7 @@ class CompiledEncoder:
 
     @property
     def config(self) -> Mapping[str, Any]:
-        """config.json of the checkpoint; empty if there was none."""
+        """The config.json of the checkpoint; empty if there was none."""
         return self._description.config
 
     def parameters(self, *, head: bool = False) -> Iterator[tuple[str, Array]]:
@@ -317,7 +317,7 @@ class CompiledEncoder:
 
     @property
     def head(self) -> Task | None:
-        """The task of the head; None without one."""
+        """The task of the head that was loaded; None: there is no head."""
         return None if self._head is None else self._head.layout.task
 
     @property

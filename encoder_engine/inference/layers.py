@@ -103,7 +103,7 @@ class Convolution:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class NormWeights:
-    """The weight and the bias of a norm, [D]."""
+    """The weight and the bias of a norm, [D] each, and the norm's specification."""
 
     weight: Array
     bias: Array | None
@@ -118,7 +118,7 @@ class NormWeights:
         return np.ascontiguousarray(cast(wide, dtype_name(self.weight.dtype)))
 
     def parameters(self) -> dict[str, Array]:
-        """Return the weight and the bias."""
+        """Return the norm's weight and, if it has one, its bias."""
         return _with_bias({"weight": self.weight}, self.bias)
 
 
@@ -214,7 +214,7 @@ class ParametersInMemory:
         return name in self._arrays
 
     def read_one(self, name: str, *, mapped: bool = False, gathered: bool = False) -> Array:
-        """Return the array of a parameter."""
+        """Return the array of the parameter ``name``; the other arguments have no effect."""
         del mapped, gathered
         return self._arrays[name]
 
@@ -352,7 +352,7 @@ Reader = LayerReader | MadeLayers
 
 
 def arrays_of(layer: Layer) -> dict[str, Array]:
-    """Return the arrays of a layer as the kernels read them."""
+    """Return a layer's arrays by name, packed as the kernels read them."""
     if isinstance(layer, np.ndarray):
         return {"table": layer}
     if isinstance(layer, Convolution):

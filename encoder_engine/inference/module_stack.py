@@ -35,7 +35,7 @@ class CompiledStack:
         self._packed: dict[tuple[int, str], Dense] = {}
 
     def __call__(self, rows_RK: Vectors, *, num_threads: int) -> Vectors:
-        """Apply all modules to rows, float32 [R, N]."""
+        """Apply all modules in turn to rows; returns float32 [R, N]."""
         for place, module in enumerate(self.stack.modules):
             if isinstance(module, DenseModule):
                 rows_RK = self._dense(place, module, rows_RK, num_threads)

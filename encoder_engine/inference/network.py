@@ -61,7 +61,7 @@ class CompiledNetwork:
 
     @classmethod
     def read(cls, spec: EncoderSpec, reader: Reader, *, pooler: bool) -> Self:
-        """Read the weights of an encoder layer by layer."""
+        """Read the weights of an encoder layer by layer; ``pooler``: those of a pooler too."""
         embedding, convolution, distances = spec.embedding, spec.convolution, spec.distance_vectors
         tables = {
             name: reader.table(f"embedding.{name}.weight") if rows else None
@@ -145,7 +145,7 @@ class CompiledNetwork:
     def pooled_program(
         self, mode: str, *, normalized: bool, shares_prefix: bool = False
     ) -> Program:
-        """Return the program from token ids to float32 vectors [B, D]."""
+        """Return the program from token ids to pooled float32 vectors, [B, D]."""
         check_mode(mode)
         selects = self.selected_by(mode)
         # With a shared prefix, a text's first row may be in the prefix.

@@ -87,17 +87,17 @@ class StaticTable:
 
     @property
     def dtype(self) -> str:
-        """The name of the rows' dtype."""
+        """The name of the dtype of the table's rows."""
         return dtype_name(self.rows_VD.dtype)
 
     @property
     def width(self) -> int:
-        """The number of features of a row, D."""
+        """The number of features of a table row, D."""
         return int(self.rows_VD.shape[1])
 
     @property
     def num_ids(self) -> int:
-        """The number of token ids that have a row, N."""
+        """The number of token ids that have a table row, N."""
         if self.mapping_N is not None:
             return len(self.mapping_N)
         return len(self.rows_VD if self.weights_N is None else self.weights_N)

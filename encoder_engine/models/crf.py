@@ -129,7 +129,7 @@ def _score(
     end_NK: Tensor,
     transitions_KK: Tensor,
 ) -> Tensor:
-    """Return the summed scores of all sequences' tags."""
+    """Return the score of the tags ``tags_M``, summed over all sequences."""
     cu_seqlens = sequences.cu_seqlens.long()
     there = cu_seqlens.diff() > 0
     firsts, lasts = cu_seqlens[:-1][there], cu_seqlens[1:][there] - 1

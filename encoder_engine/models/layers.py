@@ -48,7 +48,7 @@ class Embedding(nn.Module):
         self.projection = Linear(spec.width, width) if projected else None
 
     def forward(self, batch: PackedBatch) -> Tensor:
-        """Embed a batch: [T, D]."""
+        """Return a batch's embedded tokens, [T, D]."""
         norm = self.norm
         hidden_TE = ops.embedding(
             batch.input_ids,
@@ -242,7 +242,7 @@ class Block(nn.Module):
 
 
 class Pooler(nn.Module):
-    """A dense layer and tanh on each sequence's first row."""
+    """A dense layer and tanh, applied to each sequence's first row."""
 
     def __init__(self, spec: EncoderSpec) -> None:
         super().__init__()

@@ -21,10 +21,10 @@ Layer = TypeVar("Layer", bound=nn.Module)
 
 
 class Linear(nn.Linear):
-    """``input @ weight.T + bias``, optionally followed by GELU."""
+    """A dense layer: ``input @ weight.T + bias``, optionally followed by GELU."""
 
     def reset_parameters(self) -> None:
-        """Draw the weights, unless they are on the meta device."""
+        """Draw random weights, unless they are on the meta device."""
         # Drawing on the meta device imports torch's compiler, which takes longer than loading.
         if not self.weight.is_meta:
             super().reset_parameters()
@@ -137,6 +137,6 @@ class Table(nn.Embedding):
     """An embedding table: one learned vector per id."""
 
     def reset_parameters(self) -> None:
-        """Draw the vectors, unless they are on the meta device."""
+        """Draw random vectors, unless they are on the meta device."""
         if not self.weight.is_meta:
             super().reset_parameters()

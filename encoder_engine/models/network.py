@@ -59,7 +59,7 @@ class EncoderOutput:
     attentions: tuple[Tensor, ...] | None = None
 
     def padded(self, length: int | None = None) -> Tensor:
-        """Return ``last_hidden_state`` padded with zeros, [B, L, D]."""
+        """Return ``last_hidden_state`` padded with zeros, [B, ``length``, D]."""
         return pad(self.last_hidden_state, self.sequences, length=length)
 
 
@@ -105,12 +105,12 @@ class Network(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """The device of the weights."""
+        """The device of the encoder's weights."""
         return self.embedding.tokens.weight.device
 
     @property
     def dtype(self) -> torch.dtype:
-        """The dtype of the weights."""
+        """The dtype of the encoder's weights."""
         return self.embedding.tokens.weight.dtype
 
     @property

@@ -151,7 +151,7 @@ class PackedBatch:
 
     @property
     def device(self) -> torch.device:
-        """The device of the tensors."""
+        """The device of the batch's tensors."""
         return self.input_ids.device
 
     def __len__(self) -> int:

@@ -67,11 +67,11 @@ class DenseModule:
 
     @property
     def width(self) -> int:
-        """The number of features out, N."""
+        """The number of output features, N."""
         return len(self.weight_NK)
 
     def arrays(self) -> dict[str, Array]:
-        """Return the weights by name."""
+        """Return the layer's weights by name."""
         found = {"weight": self.weight_NK, "bias": self.bias_N}
         if isinstance(self.residual, np.ndarray):
             found["residual"] = self.residual
@@ -92,7 +92,7 @@ class LayerNormModule:
     epsilon: float = 1e-5
 
     def arrays(self) -> dict[str, Array]:
-        """Return the weights by name."""
+        """Return the norm's weight and bias by name."""
         return {"weight": self.weight_K, "bias": self.bias_K}
 
     def __repr__(self) -> str:
@@ -105,7 +105,7 @@ class NormalizeModule:
     """Divides each row by its Euclidean norm."""
 
     def arrays(self) -> dict[str, Array]:
-        """Return no weights."""
+        """Return {}: the module has no weights."""
         return {}
 
 
@@ -119,7 +119,7 @@ class ModuleStack:
     modules: tuple[StackModule, ...] = ()
 
     def __bool__(self) -> bool:
-        """Return whether there is any module."""
+        """Return whether the stack has any module."""
         return bool(self.modules)
 
     def width(self, features: int) -> int:

@@ -18,7 +18,7 @@ Array = TypeVar("Array", bound=Any)
 
 
 def check_mode(mode: str) -> None:
-    """Raise :class:`UnknownNameError` for an unknown mode."""
+    """Raise :class:`UnknownNameError` for an unknown pooling mode."""
     if mode not in POOLING_MODES:
         raise UnknownNameError(f"no pooling mode {mode!r}; there are {', '.join(POOLING_MODES)}")
 

@@ -139,12 +139,12 @@ class SelectedRows:
 
     @cached_property
     def indices(self) -> npt.NDArray[np.int64]:
-        """``rows`` on the host, int64 [M]."""
+        """The selected ``rows`` in the CPU's memory, int64 [M]."""
         return self.rows.detach().cpu().numpy().astype(np.int64)
 
     @cached_property
     def owners(self) -> npt.NDArray[np.int64]:
-        """The index of each row's sequence, on the host, int64 [M]."""
+        """The index of each selected row's sequence, in the CPU's memory, int64 [M]."""
         return np.searchsorted(self.sequences.offsets, self.indices, side="right") - 1
 
     @cached_property
@@ -189,7 +189,7 @@ class SelectedRows:
         return self._kept(places), SelectedRows(both, self.sequences)
 
     def to(self, device: str | torch.device) -> SelectedRows:
-        """Return the same rows on another device."""
+        """Return the selection on another device."""
         if torch.device(device) == self.rows.device:
             return self
         parts = (self.sequences.to(device), self.within.to(device), moved(self.places, device))

@@ -77,7 +77,7 @@ class Sequences:
 
     @classmethod
     def from_lengths(cls, lengths: Sequence[int], *, device: Device = "cpu") -> Sequences:
-        """Make the offsets of concatenated sequences of these lengths."""
+        """Return the offsets of concatenated sequences of these lengths."""
         offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
         np.cumsum(np.asarray(lengths, dtype=np.int64), out=offsets[1:])
         if len(offsets) and offsets[-1] > np.iinfo(np.int32).max:
@@ -96,7 +96,7 @@ class Sequences:
 
     @property
     def offsets(self) -> npt.NDArray[np.int64]:
-        """``cu_seqlens`` on the host, int64 [B + 1]."""
+        """``cu_seqlens`` in the CPU's memory, int64 [B + 1]."""
         if torch.compiler.is_compiling():
             raise ImplementationError(
                 "this implementation reads the lengths on the host, which a compiled graph does "
@@ -164,7 +164,7 @@ class Sequences:
             )
 
     def _host_groups(self) -> Iterator[tuple[int, Integers, Integers | slice]]:
-        """Yield the fields of :attr:`length_groups` on the host."""
+        """Yield the fields of each of the :attr:`length_groups`, as NumPy arrays."""
         lengths, firsts = np.unique(self.lengths, return_index=True)
         for length in lengths[np.argsort(firsts)]:
             if length == 0:
@@ -226,7 +226,7 @@ class Sequences:
         return rows_T
 
     def to(self, device: Device) -> Sequences:
-        """Return the same layout on another device."""
+        """Return the same offsets on another device."""
         if torch.device(device) == self.device:
             return self
         known = self._memory.get("num_tokens")

@@ -36,7 +36,7 @@ class LegalTags:
 
     @classmethod
     def everything(cls, num_tags: int) -> Self:
-        """Return rules that allow every tag everywhere."""
+        """Return rules that allow every one of ``num_tags`` tags everywhere."""
         free = np.ones(num_tags, np.bool_)
         return cls(start=free, end=free, transitions=np.ones((num_tags, num_tags), np.bool_))
 

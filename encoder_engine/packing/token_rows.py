@@ -119,7 +119,7 @@ class TokenRows:
 
     @classmethod
     def of(cls, encoding: TokenizedRows) -> Self:
-        """Make token rows of a tokenizer's result."""
+        """Return the token rows of a tokenizer's result."""
         types = encoding.type_ids if encoding.has_types else None
         return cls(ids=encoding.ids, cu_seqlens=encoding.cu_seqlens, type_ids=types)
 

@@ -85,7 +85,7 @@ class CapturedEncoder:
 
     @property
     def encoder(self) -> Encoder:
-        """The encoder that this object computes batches of."""
+        """The encoder whose batches this object computes."""
         return self._encoder
 
     @property

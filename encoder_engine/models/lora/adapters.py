@@ -43,7 +43,7 @@ class Adapter:
 
     @property
     def factor(self) -> float:
-        """The factor alpha / rank of B A."""
+        """The factor of the product B A: alpha / rank."""
         return self.alpha / self.rank
 
 
@@ -70,7 +70,7 @@ class AdaptedLinear(Linear):
             self.up.append(nn.Parameter(layer.weight.new_zeros(stop - start, adapter.rank)))
 
     def whole_weight(self) -> Tensor:
-        """Return W + (alpha / rank) B A, [N, K]."""
+        """Return the weight with its adapters added, W + (alpha / rank) B A, [N, K]."""
         rows: list[Tensor] = []
         place = 0
         # Under autocast the sum would lose the bits of small updates.
@@ -133,7 +133,7 @@ def add_adapters(encoder: Network, adapter: Adapter) -> None:
 
 
 def adapted_layers(model: nn.Module) -> dict[str, AdaptedLinear]:
-    """Return a model's layers with adapters, by name."""
+    """Return a model's :class:`AdaptedLinear` layers, by name."""
     return {n: layer for n, layer in model.named_modules() if isinstance(layer, AdaptedLinear)}
 
 
