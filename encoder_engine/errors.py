@@ -365,7 +365,7 @@ class UnusedWeightsWarning(_NamesWarning):
 
 
 class MissingRowsWarning(_NamesWarning):
-    """The tokenizer has more tokens than the model's table; texts that use them are refused."""
+    """The tokenizer has more tokens than the embedding table; texts that use these are refused."""
 
 
 class DefaultPoolingWarning(EncoderEngineWarning):

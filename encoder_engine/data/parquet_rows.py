@@ -33,7 +33,7 @@ class ParquetRows:
         self._writer: Any = None
 
     def write(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Append a group of rows.
+        """Append a group of rows to the parquet file.
 
         Raises :class:`OutputError` that names the first row with other columns than the very first
         row, or with a value that shares no type with the values before it in its column.

@@ -325,7 +325,7 @@ def _begin(directory: Path, settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def _changes(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """Describe the settings that differ from the first run's; sources in JSON by their keys."""
+    """Describe each setting that differs between two runs; a source in JSON, key by key."""
     return describe_changes(_with_parts(before), _with_parts(now), _describe)
 
 

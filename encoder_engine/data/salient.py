@@ -98,7 +98,7 @@ def clip_spans(spans: list[Span], sentences: list[Span]) -> list[Span]:
 
 
 def mark_tokens(offsets: npt.NDArray[np.integer[Any]], spans: list[Span]) -> npt.NDArray[np.uint8]:
-    """Mark the tokens of spans, uint8 [T]: 1 for the first of a span, 2 for its others.
+    """Return each token's salient mark, uint8 [T]: 1 for a span's first, 2 for its others, else 0.
 
     ``offsets`` [T, 2]: the characters of each token. A token in two spans counts for the first
     span.

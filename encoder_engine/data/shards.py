@@ -205,7 +205,7 @@ def write_corpus(
     word_starts: npt.NDArray[np.bool_],
     languages: Sequence[str] = (),
 ) -> Corpus:
-    """Write the manifest over finished shards, and open the corpus.
+    """Write the manifest of a corpus whose shards are written, and return the opened corpus.
 
     ``word_starts`` bool [V]: the tokens that begin a word. ``languages``: the names of the
     languages, by index.

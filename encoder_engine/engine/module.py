@@ -210,7 +210,7 @@ class EncoderModule(ModuleEngine):
         return normalize(vectors) if output.normalized else vectors.contiguous()
 
     def _pool(self, states_TD: Tensor, sequences: Sequences, output: Pooled) -> Tensor:
-        """Pool, apply the modules, keep the leading features, and divide by the norm."""
+        """Pool token vectors, apply the modules, keep leading features, and divide by the norm."""
         full = self.modules.width(self.spec.width * len(output.modes))
         is_cut = output.dimension is not None and output.dimension < full
         at_once = output.normalized and not is_cut and not self.modules

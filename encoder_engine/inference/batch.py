@@ -178,7 +178,7 @@ class Batch:
 
     @property
     def keys(self) -> Keys | None:
-        """The keys that each text attends to; None without a shared prefix."""
+        """The tokens whose keys each text attends to; None without a shared prefix."""
         prefix = np.int32(self.prefix)
         if not prefix:
             return None
@@ -251,8 +251,9 @@ class Batch:
     def selected(self, rows: Rows, separator_id: int | None = None) -> tuple[Array, Array]:
         """Return the selected rows, int32 [M], and their offsets by text, int32 [B + 1].
 
-        ``rows``: how they are selected, such as ``"first"`` of each text; ``"all"`` has the offsets
-        of :attr:`cu_keys`. ``separator_id``: the token that ends a question.
+        ``rows``: how they are selected, such as ``"first"`` of each text; for ``"all"`` the offsets
+        are by the 2 B sequences of :attr:`cu_keys`. ``separator_id``: the token that ends a
+        question.
         """
         lengths = np.diff(self.cu_seqlens)
         if rows == "all":

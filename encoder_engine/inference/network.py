@@ -211,7 +211,7 @@ class CompiledNetwork:
     def _add_layers(
         self, program: Program, first: int, last: int, *, embedded: bool, target: int | None
     ) -> int:
-        """Add to a program layers first + 1 to last and, after the last of all, the final norm.
+        """Add layers first + 1 to last to a program; after the encoder's last, its final norm.
 
         Unless ``embedded``, the embeddings are added first. ``first`` is below ``last`` if the
         program's input are rows. In a program that selects rows, the last layer computes these

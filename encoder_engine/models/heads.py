@@ -141,9 +141,9 @@ class _PlainModel(HeadModel):
 
 
 class NextSentence(_PlainModel):
-    """An encoder with a head for sentence pairs, [B, 2]: does the second follow the first?
+    """An encoder with a head for pairs of segments, [B, 2]: whether they are as in the text.
 
-    BERT's negatives have another second sentence, ALBERT's the two in reverse order.
+    In BERT's negatives the second segment is of another text, in ALBERT's the two are exchanged.
     """
 
     task = "next-sentence"

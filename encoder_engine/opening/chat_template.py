@@ -201,7 +201,7 @@ def _read_templates(folder: Path) -> tuple[str | dict[str, str], str]:
 
 
 def _special_tokens(folder: Path, names: set[str]) -> dict[str, str]:
-    """Return the special tokens among a template's variables ``names``, by variable.
+    """Return the tokens that a template's variables ``names`` stand for, such as special tokens.
 
     Raises :class:`UnsupportedFeatureError` for a special token that no file states: for such
     tokens, classes of transformers have defaults of their own.

@@ -157,7 +157,7 @@ _TRANSFORMER_KEYS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Module:
-    """One entry of ``modules.json``: Transformer, Pooling or Normalize, and its folder."""
+    """A module that ``modules.json`` lists: its class's name, such as Pooling, and its folder."""
 
     kind: str
     folder: Path
@@ -387,9 +387,9 @@ def _pooling_modes(config: JsonValue) -> tuple[PoolingMode, ...]:
 
 
 def check_pooling_modes(value: object, *, where: str = "") -> tuple[PoolingMode, ...]:
-    """Return one mode or a list of modes as a tuple.
+    """Return one pooling mode, or a list of them, as a tuple.
 
-    Raises :class:`ConfigError` for unknown ones.
+    Raises :class:`ConfigError` for unknown modes.
     """
     modes = [value] if isinstance(value, str) else value
     if not isinstance(modes, (list, tuple)) or not modes:

@@ -100,7 +100,7 @@ class Operation:
         _OPERATIONS[self.name] = self
 
     def explain(self, facts: CallFacts, *, named: bool = False) -> Explanation:
-        """Return pairs of each implementation's name and why it refuses a call; None: it takes it.
+        """Return each implementation's name with why it refuses a call, or None if it does not.
 
         ``named``: the implementation would be requested by name.
         """

@@ -1,4 +1,4 @@
-"""Layouts of packed batches with fixed shapes, as CUDA graphs need; a bucket has one for all.
+"""Layouts of packed batches with fixed shapes, as CUDA graphs need: one for each bucket.
 
 How it works: a graph repeats its kernels with the grids and addresses of its capture. A bucket
 limits the tokens, the sequences and the longest sequence of a batch, and its layout has the shapes

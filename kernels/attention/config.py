@@ -136,7 +136,7 @@ class Launches(NamedTuple):
 
     @property
     def key_block(self) -> int:
-        """Return the keys of a block in backward; each sequence is cut into such blocks."""
+        """Return the number of keys of a block in backward; sequences are cut into such blocks."""
         return self.key.block_keys if self.short is None else self.short.block_keys
 
 

@@ -1,4 +1,7 @@
-"""Steps that the attention gradient kernels share: probabilities again, and scores' gradients."""
+"""Steps that attention's gradient kernels share: probabilities, computed again, and ``ds``.
+
+``ds`` is the gradient of the scores.
+"""
 
 import triton
 import triton.language as tl

@@ -149,7 +149,7 @@ def row_range(
 
 @triton.jit
 def _align(place):
-    """Round down to where the places that share a random number begin."""
+    """Round a position down to the first of the 16 that share a random number."""
     return place // 16 * 16
 
 

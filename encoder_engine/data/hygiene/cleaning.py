@@ -41,7 +41,7 @@ CLEANING = 2
 
 @dataclass(frozen=True, kw_only=True)
 class CleanSettings:
-    """The steps of cleaning.
+    """The steps of a cleaning run, and their thresholds.
 
     exact: drop texts whose normal form equals that of a kept text.
     near: the Jaccard similarity from which texts are near duplicates; None: these are kept.
@@ -94,7 +94,7 @@ class CleanCounts:
     languages: Counter[str] = field(default_factory=Counter)
 
     def values(self) -> dict[str, Any]:
-        """Return the counts as JSON values, most frequent first."""
+        """Return the counts as JSON values; reasons, kinds and languages most frequent first."""
         return {
             name: dict(value.most_common()) if isinstance(value, Counter) else value
             for name, value in vars(self).items()

@@ -43,7 +43,7 @@ class Bands(NamedTuple):
 
 
 def choose_bands(threshold: float, num_hashes: int = NUM_HASHES) -> Bands:
-    """Return the bands with the most rows that miss at most 5% of the pairs at the threshold.
+    """Return the bands of most rows that miss at most 5% of the pairs with this similarity.
 
     More rows per band mean fewer comparisons of dissimilar texts. Raises :class:`InputError` for a
     threshold outside 0 to 1.

@@ -294,7 +294,7 @@ def _append(stream: BinaryIO, added: dict[str, Any]) -> None:
 
 
 def _remembered(stream: BinaryIO) -> Iterator[dict[str, Any]]:
-    """Yield the state that each window of the interrupted run added; ``stream`` ends at its end."""
+    """Yield the state that each window of the interrupted run added; read all of ``stream``."""
     stream.seek(0)
     while length := stream.read(_LENGTH_BYTES):
         packed = io.BytesIO(stream.read(int.from_bytes(length, "little")))

@@ -204,7 +204,7 @@ def _check_whole(arrays: dict[str, Array]) -> None:
 
 
 def warn_of_suspicious(names: list[str], *, stacklevel: int) -> None:
-    """Warn of tensors with weights larger than training produces."""
+    """Warn of the tensors ``names``, if any, which hold implausibly large weights."""
     if names:
         warnings.warn(
             SuspiciousWeightsWarning(

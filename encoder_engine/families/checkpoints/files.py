@@ -1,4 +1,4 @@
-"""Finds a checkpoint's files, and reads or maps the tensors in them."""
+"""Finds a checkpoint's files, and reads or memory-maps the tensors in them."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ class AlibiSlopes:
 
 
 def _slopes(num_heads: int) -> tuple[float, ...]:
-    """Return each head's ALiBi slope: a geometric sequence, extended if not a power of two."""
+    """Return the ALiBi slope of each head, also where the heads are no power of two."""
     power = 2 ** math.floor(math.log2(num_heads))
     slopes = [2.0 ** (-8.0 * (head + 1) / power) for head in range(power)]
     between = [2.0 ** (-4.0 * (head + 1) / power) for head in range(0, 2 * power, 2)]

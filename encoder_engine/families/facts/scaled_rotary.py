@@ -63,7 +63,7 @@ def rotary_settings(config: JsonValue) -> JsonValue:
 def read_rotary(settings: JsonValue, base: float, longest: int | None) -> RotarySpec:
     """Read a rotary embedding from ``rope_parameters``.
 
-    ``longest``: the training length, used if the settings do not state it.
+    ``longest``: the most tokens of a text in pretraining, if the settings do not state them.
     Raises :class:`UnsupportedFeatureError` for an unknown ``rope_type``.
     """
     if settings.is_null or not settings.value:

@@ -233,7 +233,7 @@ class CapturedEncoder:
 
 
 def uses_graphs(device: torch.device) -> bool:
-    """Return whether batches on a device are computed by graphs.
+    """Return whether batches on a device are computed by CUDA graphs.
 
     False while :func:`ops.use` requests an implementation, which a graph would keep beyond the
     request.

@@ -184,7 +184,7 @@ class StepInputs:
         self._memory.copy_(staged, non_blocking=True)
 
     def _write_offsets(self, own: npt.NDArray[np.int64], offsets: npt.NDArray[Any]) -> None:
-        """Write the offsets of the batch, then of padding sequences that share the other rows."""
+        """Write the offsets of the batch's sequences, then of padding sequences for other rows."""
         number = self.layout.bucket.num_sequences - (len(own) - 1)
         further = self.layout.bucket.num_tokens - int(own[-1])
         offsets[: len(own)] = own

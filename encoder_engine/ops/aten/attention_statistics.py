@@ -107,7 +107,7 @@ def _sum_tiles(
     terms: Terms,
     buffers: Tensor,
 ) -> _Sums:
-    """Return the sums of some sequences of one length, computed tile by tile.
+    """Return the :class:`_Sums` of some sequences of one length, computed tile by tile.
 
     ``keys`` [n, L]: the packed rows of the sequences; ``flat``: the same, in one dimension.
     """

@@ -49,7 +49,7 @@ def unpack(content_KN: Tensor, _shape: tuple[int, int]) -> Tensor:
 
 
 def _chunks(input_TK: Tensor, weight: QuantizedWeight) -> Iterator[tuple[slice, Tensor]]:
-    """Yield slices of rows, each with ``(input - 128) @ weight.T`` of these, float32 [t, N]."""
+    """Yield slices of the input's rows, each with its ``(input - 128) @ weight.T``, float32."""
     input_TK = input_TK.contiguous()
     content = weight.content_for("aten")
     for start in range(0, len(input_TK), CHUNK_ROWS):
