@@ -42,7 +42,7 @@ if not TYPE_CHECKING:
 
 
 def _share_methods(cls: Any, kw_only: bool, eq: bool) -> Any:
-    """Make a class a frozen dataclass with this module's methods."""
+    """Make ``cls`` a frozen dataclass with this module's methods."""
     own = set(vars(cls))
     for name in ("__setattr__", "__delattr__"):
         if name in own:
@@ -160,7 +160,7 @@ def _delete(self: Any, name: str) -> None:
 
 
 def _is_frozen(instance: Any, name: str) -> bool:
-    """Return whether an attribute cannot be set; plain subclasses may add attributes."""
+    """Return whether an attribute cannot be set: any; in a plain subclass, only a field."""
     cls = type(instance)
     return "__dataclass_fields__" in vars(cls) or name in cls.__dataclass_fields__
 

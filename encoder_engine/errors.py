@@ -159,7 +159,7 @@ class ReadError(InputError):
 
 
 class RowError(ReadError):
-    """One row of an input file cannot be used; ``number``: its line, or its row, from 1."""
+    """One row of an input file cannot be used; ``number``: its line, or its row, counted from 1."""
 
     def __init__(
         self,
@@ -193,7 +193,7 @@ class MissingLogitsError(UnsupportedFeatureError, AttributeError):
 
 
 class CheckpointError(EncoderEngineError, ValueError):
-    """Weights that cannot be used."""
+    """The weights of a checkpoint cannot be used."""
 
 
 class CheckpointFileError(CheckpointError):
@@ -216,7 +216,7 @@ class TensorNamesError(CheckpointError):
 
 
 class TensorShapeError(CheckpointError):
-    """Tensors whose shapes differ from the configuration's."""
+    """A checkpoint has tensors whose shapes differ from the configuration's."""
 
     def __init__(
         self,
@@ -229,7 +229,7 @@ class TensorShapeError(CheckpointError):
 
 
 class NonFiniteWeightsError(CheckpointError):
-    """NaN or infinity among the weights."""
+    """There is NaN or infinity among a checkpoint's weights."""
 
 
 class NonFiniteVectorError(EncoderEngineError, ArithmeticError):
@@ -253,11 +253,11 @@ class CorpusError(EncoderEngineError, ValueError):
 
 
 class ImplementationError(EncoderEngineError, RuntimeError):
-    """The requested implementation refused, or none accepted."""
+    """The requested implementation of an operation cannot take a call, or none can."""
 
 
 class UnknownNameError(ImplementationError, LookupError):
-    """An unknown operation, implementation or fact."""
+    """An unknown operation, implementation, or fact of a call was named."""
 
 
 class OutputError(EncoderEngineError, OSError):
@@ -273,7 +273,7 @@ class ResumeError(OutputError):
 
 
 class LockedError(OutputError):
-    """Another run is writing the same output."""
+    """Another process is writing the same output."""
 
 
 class WorkerError(EncoderEngineError, RuntimeError):
@@ -361,11 +361,11 @@ class _NamesWarning(EncoderEngineWarning):
 
 
 class UnusedWeightsWarning(_NamesWarning):
-    """Head tensors that an encoder does not use were not loaded."""
+    """A checkpoint's tensors of heads, which an encoder does not use, were not loaded."""
 
 
 class MissingRowsWarning(_NamesWarning):
-    """The tokenizer has more tokens than the model's table; texts that use them are refused."""
+    """The tokenizer has more tokens than the embedding table; texts that use these are refused."""
 
 
 class DefaultPoolingWarning(EncoderEngineWarning):
@@ -377,7 +377,7 @@ class MissingPoolerWarning(EncoderEngineWarning):
 
 
 class UnknownConfigKeyWarning(_NamesWarning):
-    """Unknown configuration keys, which are ignored."""
+    """A config.json has unknown keys, which are ignored."""
 
 
 class MendedRowsWarning(EncoderEngineWarning):
@@ -405,4 +405,4 @@ class DivergedWarning(EncoderEngineWarning):
 
 
 class SuspiciousWeightsWarning(_NamesWarning):
-    """Finite but implausibly large weights, as after a bit flip."""
+    """A checkpoint has finite but implausibly large weights, as after a bit flip."""

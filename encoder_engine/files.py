@@ -87,7 +87,10 @@ def decode_text(content: bytes, path: Path, error: type[EncoderEngineError]) -> 
 
 
 def check_target(path: Path, *, overwrite: bool) -> None:
-    """Raise :class:`OutputError` if a file with this name cannot be written."""
+    """Raise :class:`OutputError` if a file of this name exists, or cannot be written.
+
+    ``overwrite``: it may exist.
+    """
     if path.is_dir():
         raise OutputError(f"{path} is a directory; name a file in it")
     if path.exists() and not overwrite:
@@ -108,7 +111,7 @@ def check_apart(outputs: Iterable[Path], inputs: Iterable[Path]) -> None:
 
 @contextlib.contextmanager
 def writing(target: Path) -> Iterator[None]:
-    """Convert an OSError, such as a full disk's, to :class:`OutputError` with the target's name."""
+    """Raise :class:`OutputError` that names ``target`` for an OSError within the context."""
     try:
         yield
     except OutputError:
@@ -118,7 +121,10 @@ def writing(target: Path) -> Iterator[None]:
 
 
 def partial_path(target: Path, mark: str = "") -> Path:
-    """Return a name for an unfinished file or folder; pandas and Spark skip names with ``_``."""
+    """Return the path of an unfinished file or folder beside ``target``, with a leading ``_``.
+
+    pandas and Spark skip such names. ``mark``: tells several unfinished files apart.
+    """
     return target.with_name(f"_{target.name}{mark and '.'}{mark}.partial")
 
 
@@ -153,9 +159,10 @@ class PendingFile:
 
 
 def move_into_place(source: Path, target: Path, *, overwrite: bool) -> None:
-    """Rename a synced file, and sync its new name; across file systems, copy it.
+    """Rename a file that was flushed to the disk, and flush its new name too.
 
-    Raises :class:`OutputError` where the target exists, unless ``overwrite``.
+    Across file systems it is copied. Raises :class:`OutputError` where the target exists, unless
+    ``overwrite``.
     """
     if source.stat().st_dev != target.parent.stat().st_dev:
         import shutil  # not before: it imports every compression
@@ -188,7 +195,7 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def _rename_without_replacing(source: Path, target: Path) -> None:
-    """Rename a file; raise an error, and change nothing, if the target exists by now."""
+    """Rename a file; if the target exists by now, raise an error and change nothing."""
     try:
         os.link(source, target)
     except FileExistsError:
@@ -230,7 +237,7 @@ def each_file_once() -> Iterator[None]:
 
 
 def once(purpose: str, path: Path, read: Callable[[Path], Found]) -> Found:
-    """Return ``read(path)``, cached by purpose and path within :func:`each_file_once`."""
+    """Return ``read(path)``, or within :func:`each_file_once` an earlier result for ``purpose``."""
     known = _READ.get()
     if known is None:
         return read(path)
@@ -255,7 +262,10 @@ def verify_checksums(directory: Path, *, only: Collection[str] | None = None) ->
 def compare_checksums(
     directory: Path, recorded: Mapping[str, str], *, only: Collection[str] | None = None
 ) -> None:
-    """Compare the files of a directory with SHA-256 sums; see :func:`verify_checksums`."""
+    """Compare the files of a directory with the SHA-256 sums ``recorded``, by name.
+
+    See :func:`verify_checksums`.
+    """
     for name, digest in recorded.items():
         if only is not None and name not in only:
             continue
@@ -324,7 +334,7 @@ def _records(site: Path, package: str) -> list[Path]:
 
 
 def _names(directory: Path) -> list[str]:
-    """List a directory; [] if it does not exist. A glob takes longer than loading a tokenizer."""
+    """Return the names in a directory, [] if there is none; a glob is slower than a tokenizer."""
     try:
         with os.scandir(directory) as entries:
             return [entry.name for entry in entries]

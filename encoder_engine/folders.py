@@ -19,7 +19,7 @@ __all__ = ["exchange_folders", "replacing_folder"]
 
 @contextlib.contextmanager
 def replacing_folder(target: Path) -> Iterator[Path]:
-    """Yield a new folder beside the target, and rename it to the target at the end.
+    """Yield a new folder beside the target, which gets the target's name when the context ends.
 
     An existing folder is exchanged for the new one and removed; after an exception it is unchanged.
     """

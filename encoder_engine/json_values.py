@@ -70,8 +70,8 @@ class JsonSource:
 class JsonValue:
     """A JSON value, its dotted path in the source, and whether its object has the key at all.
 
-    A method that reads a type raises the source's error for other types. ``default``: returned for
-    an absent value.
+    A method that reads a type, such as :meth:`string`, returns the value, and raises the source's
+    error for a value of another type. ``default``: returned for an absent value.
     """
 
     value: Any
@@ -81,7 +81,7 @@ class JsonValue:
 
     @property
     def where(self) -> str:
-        """The file's name and the value's path, for messages."""
+        """The file's name and the value's dotted path, for messages."""
         return ": ".join(part for part in (self.source.name, self.path) if part) or "it"
 
     @property
@@ -94,22 +94,22 @@ class JsonValue:
         return self.source.error(f"{self.where}: {message}")
 
     def must_be(self, kind: str, hint: str = "") -> EncoderEngineError:
-        """Return an error that says which kind was expected, and what was found."""
+        """Return an error that says what was expected, ``kind``, and what was found."""
         came = f", got {_shown(self.value)}" if self.present else ", but is missing"
         return self.source.error(f"{self.where} must be {kind}{came}{hint}{self.source.mend}")
 
     def at(self, value: Any, path: str) -> Self:
-        """Return another value of the same source; ``path``: appended, such as ``[3]``."""
+        """Wrap another value of the same source; ``path``: added to this one's, as ``[3]``."""
         return type(self)(value, self.source, self.path + path)
 
     def object(self) -> dict[str, Any]:
-        """Read an object."""
+        """Return the value as a dict; raise the source's error if it is not an object."""
         if not isinstance(self.value, dict):
             raise self.must_be("an object")
         return self.value
 
     def items(self) -> list[Self]:
-        """Read a list."""
+        """Return the value's items; raise the source's error if it is not a list."""
         if not isinstance(self.value, (list, tuple)):
             raise self.must_be("a list")
         return [self.at(item, f"[{index}]") for index, item in enumerate(self.value)]
@@ -121,15 +121,15 @@ class JsonValue:
         return type(self)(members.get(key), self.source, path, key in members)
 
     def members(self) -> dict[str, Self]:
-        """Read an object's members."""
+        """Return the members of an object, by key; raise the source's error for others."""
         return {key: self.get(key) for key in self.object()}
 
     def kind(self) -> str:
-        """Return the member ``type``, the kind of the object."""
+        """Return the member ``type`` of an object, a string."""
         return self.get("type").string()
 
     def only_keys(self, known: Iterable[str]) -> None:
-        """Refuse members that are not among ``known``."""
+        """Raise an error for a member of an object that is not among ``known``."""
         known = list(known)
         unknown = sorted(set(self.object()) - set(known), key=str)
         if unknown:
@@ -140,7 +140,7 @@ class JsonValue:
             )
 
     def optional(self, read: Callable[[Self], Read]) -> Read | None:
-        """Read a value by a method of this class; return None if it is null or absent."""
+        """Return ``read`` of this value, a method of this class; None if it is null or absent."""
         return None if self.value is None else read(self)
 
     def string(self, *, surrogates: bool = False) -> str:
@@ -152,7 +152,7 @@ class JsonValue:
         return self.value
 
     def boolean(self, default: bool | None = None) -> bool:
-        """Read a boolean."""
+        """Return the value if it is true or false; raise otherwise."""
         value = self._or(default)
         if not isinstance(value, bool):
             raise self.must_be("true or false")
@@ -171,7 +171,7 @@ class JsonValue:
         return int(value)
 
     def positive(self, default: int | None = None, *, most: int | None = MAX_INTEGER) -> int:
-        """Read an integer of at least 1."""
+        """Return the value if it is an integer from 1 to ``most``; raise otherwise."""
         return self.integer(default, least=1, most=most)
 
     def number(
@@ -202,7 +202,7 @@ class JsonValue:
             raise self.must_be("a number below 1e308") from None
 
     def one_of(self, known: Mapping[Any, Any], default: str | None = None) -> Any:
-        """Read one of the known names, and return the value that it maps to."""
+        """Return what ``known`` maps the value to; raise the source's error for an unknown one."""
         value = self._or(default)
         if not isinstance(value, Hashable) or value not in known:
             names = [str(name) for name in known]
@@ -214,7 +214,7 @@ class JsonValue:
         return default if null or not self.present else self.value
 
     def read_as(self, kind: Any) -> Any:
-        """Read a value of an annotated type.
+        """Return the value as an object of the annotated type ``kind``.
 
         kind: a dataclass, whose fields are the object's keys; ``Literal``; a tuple; a mapping;
             ``X | None``; or a plain type.
@@ -264,7 +264,7 @@ def _shown(value: Any) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return a question that suggests the known name nearest to ``name``; "" if none is near."""
+    """Return the end of a message that suggests the known name nearest to ``name``, or ""."""
     import difflib  # not before: only a refusal asks
 
     found = difflib.get_close_matches(name, list(known), n=1)
@@ -272,7 +272,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def read_value(path: Path, error: type[EncoderEngineError], **options: Any) -> JsonValue:
-    """Parse a JSON file; ``options``: fields of :class:`JsonSource` besides name and error."""
+    """Parse a JSON file and wrap its value; ``options``: further fields of :class:`JsonSource`."""
     value = once("json", path, lambda path: read_json(path, error))
     return JsonValue(value, JsonSource(name=str(path), error=error, **options))
 

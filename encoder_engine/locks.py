@@ -28,7 +28,7 @@ _LOCK_PAUSE = 0.005
 
 
 def _refuse_without_locks(folder: Path) -> None:
-    """Raise :class:`OutputError` on Windows, which has neither ``flock`` nor ``O_NOFOLLOW``."""
+    """Raise :class:`OutputError` on Windows, which lacks ``flock`` and ``O_NOFOLLOW``."""
     if not hasattr(os, "O_NOFOLLOW"):
         raise OutputError(
             f"{folder} cannot be locked: this system has no flock, so two runs may "
@@ -37,7 +37,7 @@ def _refuse_without_locks(folder: Path) -> None:
 
 
 def refuse_locked(folder: Path) -> None:
-    """Raise :class:`LockedError` if another run holds the folder's lock; change nothing.
+    """Raise :class:`LockedError` if a process holds the folder's lock; change nothing.
 
     Any number of processes may check at once, by a shared lock. Raises :class:`OutputError` on
     Windows.
@@ -70,7 +70,7 @@ def _held(folder: Path, descriptor: int) -> LockedError:
 
 
 def _alive(process: str) -> bool:
-    """Return whether a process of this number is running; a lock file may name a former holder."""
+    """Return whether a process of this number is running; a lock file may name one that ended."""
     if not process.isdecimal() or int(process) == 0:
         return False
     try:
@@ -83,7 +83,7 @@ def _alive(process: str) -> bool:
 
 
 class FolderLock:
-    """Allows one run at a time in a folder: holds a lock file from entry to exit, then removes it.
+    """A context that one process at a time enters for a folder: holds a lock file, then removes it.
 
     The system releases the lock of a killed process: a lock file without a holder is taken over. A
     file or link of that name that is not a lock is refused and left alone. So is every folder on
@@ -111,7 +111,7 @@ class FolderLock:
         return self
 
     def _take(self) -> bool:
-        """Open and lock the file; False where its holder removed it in between."""
+        """Open and lock the lock file; return False if its holder removed it in between."""
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
         descriptor = os.open(self._path, flags, 0o644)
         try:
@@ -169,7 +169,7 @@ class FolderLock:
         )
 
     def exchange(self, other: FolderLock) -> None:
-        """Follow the files of both locks, whose folders have exchanged their names."""
+        """Exchange the paths of two locks, after their folders have exchanged names."""
         self._path, other._path = other._path, self._path
 
     def __exit__(self, *_details: object) -> None:

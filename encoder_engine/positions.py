@@ -94,7 +94,7 @@ def relative_position_buckets(num_buckets: int, max_distance: int) -> npt.NDArra
 
 
 def log_position_entries(num_buckets: int | None, max_distance: int) -> npt.NDArray[np.int64]:
-    """Return the index, below 2 N, of each distance -max_distance .. max_distance (DeBERTa), int64.
+    """Return each distance's row, -max_distance .. max_distance, in DeBERTa's table of 2 N: int64.
 
     N is ``num_buckets``; None: ``max_distance``, and every distance has its own entry. Distances up
     to N / 2 have an entry each; beyond, distances share entries in equal steps of the logarithm (He

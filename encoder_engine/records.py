@@ -1,4 +1,4 @@
-"""Folders that only one run writes at a time, and that a run resumes only with equal settings."""
+"""Folders that one process at a time writes, and that it resumes only with equal settings."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ LOGGER = logging.getLogger(__name__)
 
 
 class Difference(NamedTuple):
-    """A changed value; ``name``: its dotted key; None: one of the values does not exist."""
+    """A setting that differs; ``name``: its dotted key. A value None: the setting is absent."""
 
     name: str
     before: Any
     now: Any
 
     def __str__(self) -> str:
-        """Return a message with both values."""
+        """Return a message that names the setting with its former and present value."""
         return f"{self.name} was {self.before!r:.80}, is {self.now!r:.80}"
 
 
 def differences(before: Any, now: Any, name: str = "") -> list[Difference]:
-    """List the differences of two JSON values, by the keys of their innermost objects.
+    """List the differences of two JSON values, each named by its dotted key.
 
     >>> differences({"a": {"b": 1}}, {"a": {"b": 2, "c": 3}})
     [Difference(name='a.b', before=1, now=2), Difference(name='a.c', before=None, now=3)]
@@ -60,7 +60,7 @@ def differences(before: Any, now: Any, name: str = "") -> list[Difference]:
 def describe_changes(
     before: Any, now: Any, describe: Callable[[Difference], str | None] = str
 ) -> list[str]:
-    """Describe the settings that differ; ``describe`` returns None for settings to ignore."""
+    """Return a message for each setting that differs; ``describe`` returns None to ignore one."""
     found = [describe(change) for change in differences(before, now)]
     return list(dict.fromkeys(change for change in found if change is not None))
 
@@ -68,7 +68,7 @@ def describe_changes(
 def refuse_changes(
     folder: Path, changes: list[str], advice: str, error: type[EncoderEngineError] = ResumeError
 ) -> None:
-    """Raise ``error`` if there are changes; ``advice``: the end of the message."""
+    """Raise ``error`` that lists ``changes``, if any; ``advice``: the end of its message."""
     if changes:
         listed = "; ".join(changes)
         failure = error(f"{folder} was started with other settings: {listed}; {advice}")
@@ -88,7 +88,7 @@ def note_resumed(done: str, record: Path) -> None:
 
 @contextmanager
 def locked_folder(folder: Path) -> Iterator[None]:
-    """Create a folder, and lock it within this context; raises :class:`LockedError`."""
+    """Create a folder and lock it while the context lasts; raises :class:`LockedError`."""
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     with FolderLock(folder):

@@ -8,12 +8,12 @@ __all__ = ["describe_surrogate", "find_surrogate", "from_arrow"]
 
 
 def from_arrow(values: Any) -> Any:
-    """Return an array of pyarrow, whose items are not ``str``, as a list; else the argument."""
+    """Return an array of pyarrow as a list, since its items are not ``str``; others unchanged."""
     return values.to_pylist() if hasattr(values, "to_pylist") else values
 
 
 def find_surrogate(text: str) -> int | None:
-    """Return the index of the first lone surrogate, or None."""
+    """Return the index of a text's first lone surrogate; None: it has none."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
@@ -22,7 +22,7 @@ def find_surrogate(text: str) -> int | None:
 
 
 def describe_surrogate(text: str, index: int) -> str:
-    """Describe a lone surrogate, its position and its remedy, as csrc/bindings/errors.cpp does."""
+    """Return a message of a lone surrogate, its index and remedy, as csrc/bindings/errors.cpp."""
     return (
         f"a lone surrogate U+{ord(text[index]):04X} at character {index}, which no UTF-8 encodes; "
         "mend it with text.encode('utf-16', 'surrogatepass').decode('utf-16', 'replace')"

@@ -1,4 +1,4 @@
-"""Reads books as plain text: joins lines to paragraphs, finds chapters, leaves licences out.
+"""Reads books from plain text files: joins lines to paragraphs, finds chapters, drops licences.
 
 For corpora such as BookCorpus (Zhu et al. 2015), whose documents are long and in order.
 """

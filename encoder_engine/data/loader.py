@@ -31,7 +31,10 @@ __all__ = ["Loader", "Position", "Slice"]
 
 @dataclass(frozen=True, kw_only=True)
 class Position:
-    """The position of the next batch, over all processes: epoch, window, index in the window."""
+    """Where a stream of batches goes on: epoch, window, and the next batch's index in the window.
+
+    It is the same for all processes.
+    """
 
     epoch: int = 0
     window: int = 0
@@ -39,10 +42,10 @@ class Position:
 
 
 class Slice(NamedTuple):
-    """One batch of the stream, before it is read.
+    """One batch of the stream, before its tokens are read.
 
-    ``numbers`` int64 [B]: the indices of the sequences. ``places`` int64 [B]: their indices in the
-    epoch's order.
+    ``numbers``: the indices of the sequences, int64 [B].
+    ``places``: their indices in the epoch's order, int64 [B].
     ``next_position``: the position after this batch.
     """
 
@@ -54,7 +57,7 @@ class Slice(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Loader:
-    """Batches of at most ``batch_tokens`` tokens, special tokens included, epoch after epoch.
+    """Yields batches of at most ``batch_tokens`` tokens, special ones included, epoch after epoch.
 
     The stream is the same for any number of processes; each process takes its own batches.
     ``alpha``: the exponent by which languages are sampled, see :func:`epoch_order`; None: in
@@ -80,7 +83,7 @@ class Loader:
             yield self.batch(slice_), slice_.next_position
 
     def batch(self, slice_: Slice) -> CleanBatch:
-        """Read the batch of a slice; safe in any thread, in any order."""
+        """Read the batch of a slice; threads may call this at the same time, in any order."""
         return self.samples.batch(slice_.numbers, places=slice_.places, epoch=slice_.epoch)
 
     def slices(self, start: Position | None = None) -> Iterator[Slice]:

@@ -78,7 +78,7 @@ def epoch_order(
 
 
 def _apportion(shares: npt.NDArray[np.float64], number: int) -> Numbers:
-    """Apportion ``number`` in proportion to the shares, by the largest remainders."""
+    """Divide ``number`` into whole parts in proportion to ``shares``, by the largest remainders."""
     exact = shares * number
     whole = np.floor(exact).astype(np.int64)
     missing = number - int(whole.sum())

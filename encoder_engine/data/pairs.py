@@ -28,7 +28,7 @@ NUM_SPECIAL = 3
 
 
 class Segment(NamedTuple):
-    """Tokens ``start`` to ``stop - 1`` of the shard of the run with index ``number``."""
+    """Tokens ``start`` to ``stop - 1`` of a shard: the one that holds the run ``number``."""
 
     number: int
     start: int
@@ -37,14 +37,13 @@ class Segment(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Pairs:
-    """N runs of consecutive sentences of a document, each split into two segments when read.
+    """Pairs of text segments: N runs of a document's sentences, each split into two when read.
 
     Half of the pairs are negatives. Split point, label and replacement are a pure function of
     ``seed``, the epoch and the index in the epoch.
     ``negative="elsewhere"``: the second segment is replaced by the beginning of another run, of
     another document where possible, and no longer than the one it replaces (Devlin et al. 2019).
     ``negative="swapped"``: the two segments are exchanged (Lan et al. 2020).
-    ``lengths`` int64 [N]: the most tokens a pair can have, special ones included.
 
     Raises :class:`CorpusError` for a single run with ``"elsewhere"``.
     """
@@ -61,23 +60,23 @@ class Pairs:
         return len(self.runs)
 
     def take(self, numbers: Numbers) -> Pairs:
-        """Return the pairs with these indices."""
+        """Return the pairs with the indices ``numbers``."""
         return replace(self, runs=self.runs.take(numbers))
 
     @property
     def lengths(self) -> Numbers:
-        """The most tokens of each pair: its run's tokens and one more separator."""
+        """The most tokens that each pair can have, special ones included, int64 [N]."""
         longer: Numbers = self.runs.lengths + 1
         return longer
 
     @property
     def languages(self) -> npt.NDArray[np.uint16]:
-        """Each pair's language."""
+        """The index of each pair's language, uint16 [N]."""
         return self.runs.languages
 
     @property
     def corpus(self) -> Corpus:
-        """The corpus of the text."""
+        """The corpus that the pairs are cut from."""
         return self.runs.corpus
 
     def batch(
@@ -116,7 +115,7 @@ class Pairs:
         )
 
     def _pair(self, number: int, place: int, epoch: int) -> tuple[Segment, Segment, bool]:
-        """Return both segments of a pair, and whether the pair is a positive."""
+        """Return a pair's two segments, and whether the second follows the first in the text."""
         generator = np.random.Generator(
             np.random.Philox(np.random.SeedSequence((self.seed, epoch, place)))
         )
@@ -132,7 +131,7 @@ class Pairs:
         return first, Segment(other, begin, min(end, begin + stop - split)), False
 
     def _split(self, number: int, generator: np.random.Generator) -> int:
-        """Draw the split between two sentences; a single sentence is split at any token."""
+        """Draw where run ``number`` is split: between sentences, or if it is one, at any token."""
         shard = self.corpus.shards[self.runs.shards[number]]
         start, stop = int(self.runs.starts[number]), int(self.runs.stops[number])
         low, high = np.searchsorted(shard.sentences, (start + 1, stop))
@@ -141,7 +140,7 @@ class Pairs:
         return int(generator.integers(start + 1, stop))
 
     def _elsewhere(self, number: int, generator: np.random.Generator) -> int:
-        """Draw another run, of another document unless 8 draws find none."""
+        """Draw a run other than ``number``, of another document unless 8 draws find none."""
         documents = self.runs.documents
         other = number
         for _ in range(8):
@@ -152,7 +151,7 @@ class Pairs:
         return other
 
     def _read(self, segment: Segment) -> tuple[Tokens, npt.NDArray[np.bool_]]:
-        """Read a segment's tokens, and mark the tokens that begin a sentence."""
+        """Read a segment's tokens, and for each whether it begins a sentence."""
         number, start, stop = segment
         shard = self.corpus.shards[self.runs.shards[number]]
         begins = np.zeros(stop - start, np.bool_)

@@ -18,7 +18,7 @@ __all__ = ["ParquetRows"]
 
 
 class ParquetRows:
-    """Writes groups of rows; the file's schema fits all rows, not only the first group.
+    """Writes groups of rows to a parquet file whose schema fits all rows, not only the first group.
 
     A parquet file has one schema. Where a group needs wider types (a value where all before were
     null, a fraction where all before were integers, strings in lists that were empty), all groups
@@ -33,7 +33,7 @@ class ParquetRows:
         self._writer: Any = None
 
     def write(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Append a group of rows.
+        """Append a group of rows to the parquet file.
 
         Raises :class:`OutputError` that names the first row with other columns than the very first
         row, or with a value that shares no type with the values before it in its column.
@@ -69,7 +69,7 @@ class ParquetRows:
         return self._pyarrow.unify_schemas([schema, other], promote_options="permissive")
 
     def _widen(self, schema: Any) -> None:
-        """Write the earlier groups again, by way of a temporary file beside the target."""
+        """Write the earlier groups again with a wider schema, by way of a temporary file."""
         self.close()
         stream = self._pending.stream
         stream.flush()
@@ -94,7 +94,7 @@ class ParquetRows:
                 )
 
     def _refuse(self, rows: list[dict[str, Any]], error: Exception) -> NoReturn:
-        """Raise an error that names the first row whose types do not fit those before it."""
+        """Raise :class:`OutputError` for the first row whose types do not fit those before it."""
         number, schema = self.num_rows, self._schema
         for row in rows:
             number += 1

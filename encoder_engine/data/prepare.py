@@ -65,7 +65,7 @@ _BATCH_TEXTS = 512
 
 
 class Text(NamedTuple):
-    """A document, and the index of its language; ``salient``: character spans to mark."""
+    """A document; ``language``: its language's index; ``salient``: character ranges to mark."""
 
     text: str
     language: int = 0
@@ -74,7 +74,7 @@ class Text(NamedTuple):
 
 @dataclass(kw_only=True)
 class Prepared:
-    """The counts of :func:`prepare`; ``resumed_texts``: the texts that an earlier run had read."""
+    """The counts of what :func:`prepare` did; ``resumed_texts``: those an earlier run had read."""
 
     texts: int = 0
     resumed_texts: int = 0
@@ -188,7 +188,11 @@ def prepare(
 
 
 class _Run(NamedTuple):
-    """The state of a run: its counts, the tokens that occurred, and a digest of the texts."""
+    """The state of a run of :func:`prepare`.
+
+    ``done``: its counts. ``used``: the tokens that occurred, bool [V]. ``read``: a digest of the
+    texts.
+    """
 
     directory: Path
     settings: dict[str, Any]
@@ -197,19 +201,19 @@ class _Run(NamedTuple):
     read: RowsDigest
 
     def digest(self, batch: Sequence[Text]) -> None:
-        """Add texts to the digest, which reveals whether a pipe or address gives the same texts."""
+        """Add texts to the digest, by which changed texts are noticed when a run resumes."""
         rest = [f"{text.language} {text.salient}" for text in batch]
         self.read.add([text.text for text in batch], rest)
 
     def write(self, documents: list[Document], vocabulary: Vocabulary) -> None:
-        """Write a shard, then record it and the number of texts read."""
+        """Write a shard of documents; then record it and the number of texts read so far."""
         entry = write_shard(self.directory, len(self.done.shards), documents, vocabulary)
         self.done.shards.append(entry)
         self.done.tokens += entry.num_tokens
         self.note()
 
     def note(self) -> dict[str, Any]:
-        """Return the record of the run with the present counts."""
+        """Write the progress record of the run with the present counts, and return it."""
         recorded = {
             "begun": self.settings,
             "done": asdict(self.done) | {"resumed_texts": 0, "seconds": 0.0},
@@ -255,7 +259,7 @@ def _prepare(
 
 
 def _checked(texts: Iterable[Text], num_languages: int) -> Iterator[Text]:
-    """Yield the texts; refuse a value that is no text, and a language index without a name."""
+    """Yield the texts; raise an error for a value that is no text, or a language without a name."""
     for number, text in enumerate(texts):
         check_text(text.text, f"text {number}", number)
         # Without names, all texts are of language 0.
@@ -275,7 +279,7 @@ def _batches(texts: Iterator[Text]) -> Iterator[list[Text]]:
 def _tokenize(
     tokenizer: Tokenizer, batch: list[Text], *, salient: bool
 ) -> tuple[list[Document], npt.NDArray[np.int32]]:
-    """Return the documents that have a token, and the token ids of all of them."""
+    """Return the batch's documents that have a token, and all their token ids concatenated."""
     documents, ids = [], [np.zeros(0, np.int32)]
     encoded = encode_sentences(tokenizer, [text.text for text in batch])
     for text, tokens in zip(batch, encoded, strict=True):
@@ -291,7 +295,7 @@ def _tokenize(
 
 
 def _spans(text: Text, sentences: list[Span]) -> list[Span]:
-    """Return the salient spans of a text, split at the borders of sentences."""
+    """Return a text's salient spans, given or found, cut at the borders of sentences."""
     if text.salient is not None:
         return clip_spans(merge_spans(list(text.salient)), sentences)
     return [
@@ -302,7 +306,7 @@ def _spans(text: Text, sentences: list[Span]) -> list[Span]:
 
 
 def _begin(directory: Path, settings: dict[str, Any]) -> dict[str, Any]:
-    """Return the record of an earlier run; or write and return the record of a new run."""
+    """Return the progress record of an earlier run; without one, write and return a new run's."""
     path = directory / PROGRESS
     if path.exists():
         recorded = read_value(path, CorpusError, mend="; prepare the corpus again")
@@ -321,7 +325,7 @@ def _begin(directory: Path, settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def _changes(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """List the settings that differ from the first run's; JSON sources are compared by key."""
+    """Describe each setting that differs between two runs; a source in JSON, key by key."""
     return describe_changes(_with_parts(before), _with_parts(now), _describe)
 
 
@@ -335,7 +339,7 @@ def _describe(change: Difference) -> str:
 
 
 def _with_parts(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return settings with the source parsed, if it is JSON."""
+    """Return settings with their ``source`` parsed, if it is JSON."""
     try:
         return {**settings, "source": json.loads(settings["source"])}
     except (KeyError, TypeError, ValueError):
@@ -356,7 +360,7 @@ def _keep_tokenizer(folder: Path, tokenizer: Tokenizer | Callable[[], Tokenizer]
 
 
 def _resume(recorded: dict[str, Any], vocab_size: int) -> tuple[Prepared, npt.NDArray[np.bool_]]:
-    """Return the counts of an earlier run, and which tokens occurred in it, bool [V]."""
+    """Return the counts in a progress record, and which tokens occurred so far, bool [V]."""
     used = np.zeros(vocab_size, np.bool_)
     counts = recorded["done"]
     shards = [ShardEntry(**entry) for entry in counts.pop("shards")]

@@ -23,7 +23,7 @@ _GROUP_ROWS = 4096
 
 
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any]], *, overwrite: bool = False) -> int:
-    """Write rows that have the same columns, and return their number.
+    """Write rows that all have the same columns to a file, and return their number.
 
     Raises :class:`OutputError` for another suffix, for an existing file without ``overwrite``, if
     there is no row, and for a row whose types do not fit those before in a ``.parquet`` file.
@@ -44,7 +44,7 @@ def write_rows(path: Path, rows: Iterable[Mapping[str, Any]], *, overwrite: bool
 
 
 def check_row_file(path: Path, *, overwrite: bool) -> None:
-    """Raise the exceptions of :func:`write_rows` for the file, before rows are computed.
+    """Raise the exceptions of :func:`write_rows` that do not depend on rows, before it is called.
 
     These are :class:`OutputError` if the file cannot be written, and
     :class:`MissingDependencyError` for ``.parquet`` without pyarrow.

@@ -75,7 +75,7 @@ def find_salient(sentence: str) -> list[Span]:
 
 
 def merge_spans(spans: list[Span]) -> list[Span]:
-    """Sort spans, and merge those that overlap; empty spans are left out."""
+    """Return the spans sorted, overlapping ones merged; empty spans are left out."""
     merged: list[Span] = []
     for start, end in sorted(spans):
         if start >= end:
@@ -98,7 +98,7 @@ def clip_spans(spans: list[Span], sentences: list[Span]) -> list[Span]:
 
 
 def mark_tokens(offsets: npt.NDArray[np.integer[Any]], spans: list[Span]) -> npt.NDArray[np.uint8]:
-    """Mark the tokens of spans, uint8 [T]: 1 for the first of a span, 2 for its others.
+    """Return each token's salient mark, uint8 [T]: 1 for a span's first, 2 for its others, else 0.
 
     ``offsets`` [T, 2]: the characters of each token. A token in two spans counts for the first
     span.

@@ -46,7 +46,7 @@ class Samples:
     separated: bool = True
 
     def take(self, numbers: Numbers) -> Samples:
-        """Return the sequences with these indices."""
+        """Return the sequences with the indices ``numbers``."""
         taken = {
             name: getattr(self, name)[numbers]
             for name in ("shards", "starts", "stops", "lengths", "languages", "documents")
@@ -61,8 +61,8 @@ class Samples:
     ) -> CleanBatch:
         """Read the sequences with these indices, int64 [B], as one packed batch.
 
-        ``places`` int64 [B]: their indices in the epoch's order, by which masks are drawn; default:
-        ``numbers``.
+        ``places`` int64 [B]: the sequences' indices in the epoch's order, by which masks are drawn;
+        default: ``numbers``.
         """
         vocabulary = self.corpus.vocabulary
         offsets = np.concatenate([[0], np.cumsum(self.lengths[numbers])]).astype(np.int32)
@@ -99,7 +99,7 @@ class Samples:
 
 
 def after_special(special: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """Mark the tokens directly after special ones, so that the rest of a cut word counts as a word.
+    """Return which tokens directly follow a special one: there, the rest of a cut word is a word.
 
     ``special`` and the result are bool [T].
     """
@@ -119,7 +119,9 @@ def cut_sentences(corpus: Corpus, max_length: int, *, across_documents: bool = F
 
 
 def cut_blocks(corpus: Corpus, max_length: int) -> Samples:
-    """Cut each shard into sequences of exactly ``max_length`` tokens; its last one is shorter.
+    """Cut each shard into sequences of ``max_length`` tokens, special ones included.
+
+    The last of a shard may be shorter.
 
     Sequences cross sentences and documents without separators. Raises :class:`CorpusError` as
     :func:`cut_sentences` does.
@@ -161,7 +163,7 @@ def _room(max_length: int) -> int:
 
 
 def _samples_of(corpus: Corpus, parts: list[tuple[Numbers, Numbers, Numbers]]) -> Samples:
-    """Make samples from each shard's starts, stops and lengths."""
+    """Return a corpus's :class:`Samples`; ``parts``: starts, stops and lengths of each shard's."""
     starts, stops, lengths = (
         np.concatenate([part[place] for part in parts]) if parts else np.zeros(0, np.int64)
         for place in range(3)
@@ -187,7 +189,7 @@ def _samples_of(corpus: Corpus, parts: list[tuple[Numbers, Numbers, Numbers]]) -
 
 
 def _document_borders(shard: Shard, start: int, stop: int) -> Numbers:
-    """Return the first tokens of documents that begin between ``start`` and ``stop``, exclusive."""
+    """Return the first tokens of the documents that begin after ``start`` and before ``stop``."""
     first, last = np.searchsorted(shard.document_starts, (start + 1, stop))
     return shard.document_starts[first:last]
 
@@ -195,7 +197,10 @@ def _document_borders(shard: Shard, start: int, stop: int) -> Numbers:
 def _cut_shard(
     shard: Shard, room: int, *, across_documents: bool
 ) -> tuple[Numbers, Numbers, Numbers]:
-    """Return starts, stops and lengths (special tokens included) of a shard's sequences."""
+    """Return the sequences of a shard: first tokens, ends, and lengths with special tokens.
+
+    ``room``: the most tokens of a sequence, without [CLS] and the last [SEP].
+    """
     sentences, documents = np.asarray(shard.sentences), shard.document_starts
     begins, ends, sizes = [], [], []
     start, num_tokens = 0, len(shard.tokens)
@@ -212,7 +217,7 @@ def _cut_shard(
 
 
 def _last_that_fits(sentences: Numbers, borders: Numbers, start: int, room: int) -> tuple[int, int]:
-    """Return the end of the last sentence that fits, and the number of separators before it.
+    """Return the end of the last sentence that fits in ``room``, and the separators before it.
 
     ``borders``: the first tokens of the next documents; each one crossed takes a separator.
     """

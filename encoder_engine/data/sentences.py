@@ -21,10 +21,10 @@ __all__ = ["SentenceTokens", "encode_sentences", "find_sentences", "split_senten
 
 
 class SentenceTokens(NamedTuple):
-    """The tokens of a text, T in all.
+    """The tokens of a text, T in all, and its sentences.
 
     sentences: the character range of each sentence.
-    ids_T: int32; a sentence has the ids from one of the ``borders`` to the next.
+    ids_T: the token ids, int32; a sentence has those from one of the ``borders`` to the next.
     offsets_T2: the character range of each token.
     borders: the index of the first token of the second and of each further sentence.
     """

@@ -80,7 +80,7 @@ class Vocabulary:
 
 @dataclass(frozen=True, kw_only=True)
 class ShardEntry:
-    """A shard's entry in the manifest; ``sha256``: file digests by part, such as ``tokens``."""
+    """What the manifest says of a shard; ``sha256``: file digests by part, such as ``tokens``."""
 
     name: str
     num_documents: int
@@ -104,7 +104,9 @@ class ShardEntry:
 def write_shard(
     directory: Path, number: int, documents: Sequence[Document], vocabulary: Vocabulary
 ) -> ShardEntry:
-    """Write a shard's files, each whole or not at all, replacing older ones.
+    """Write the files of shard ``number``, each whole or not at all; return its manifest entry.
+
+    Older files of this number are replaced.
 
     Empty sentences and documents are left out. Raises :class:`TokenIdError` for an id outside the
     vocabulary, naming the document; :class:`CorpusError` where only some documents have salient
@@ -147,7 +149,7 @@ def write_shard(
 
 
 def _join_marks(documents: Sequence[Document]) -> npt.NDArray[np.uint8] | None:
-    """Return the marks of all tokens, uint8 [T]; None where no document has any."""
+    """Return the salient marks of all tokens, uint8 [T]; None where no document has any."""
     marked = [document.salient is not None for document in documents]
     if not any(marked):
         return None
@@ -179,7 +181,7 @@ def _refuse_ids(documents: Sequence[Document], vocabulary: Vocabulary) -> None:
 
 
 def _write_array(path: Path, array: npt.NDArray[Any]) -> str:
-    """Write an array, and return the SHA-256 of its file."""
+    """Write an array as a ``.npy`` file, and return the file's SHA-256."""
     pending = PendingFile(path, overwrite=True)
     try:
         with writing(path):
@@ -203,7 +205,7 @@ def write_corpus(
     word_starts: npt.NDArray[np.bool_],
     languages: Sequence[str] = (),
 ) -> Corpus:
-    """Write the manifest over finished shards, and open the corpus.
+    """Write the manifest of a corpus whose shards are written, and return the opened corpus.
 
     ``word_starts`` bool [V]: the tokens that begin a word. ``languages``: the names of the
     languages, by index.
@@ -259,12 +261,12 @@ class Shard:
 
     @cached_property
     def document_starts(self) -> Offsets:
-        """Token offsets of the documents, int64 [D + 1]."""
+        """The first token of each document, then the shard's number of tokens: int64 [D + 1]."""
         starts: Offsets = self.sentences[self.documents]
         return starts
 
     def check(self, vocabulary: Vocabulary, num_languages: int) -> None:
-        """Raise :class:`CorpusError` for ids or offsets out of range; reads the whole shard."""
+        """Read the whole shard; raise :class:`CorpusError` for ids or offsets out of range."""
         name = self.entry.name
         for part, bounds in (("sentences", self.sentences), ("documents", self.documents)):
             falling = np.flatnonzero(np.diff(bounds) <= 0)
@@ -379,7 +381,10 @@ class Corpus:
 
 
 def _verify(directory: Path, expected: dict[str, str]) -> None:
-    """Compare files with their SHA-256, several at once: hashing releases the GIL."""
+    """Compare files with their SHA-256, by name in ``expected``, in several threads.
+
+    Hashing releases the GIL.
+    """
 
     def compare(name: str) -> None:
         path = directory / name

@@ -1,1 +1,1 @@
-"""Engines compute vectors, scores and logits of token rows, with PyTorch or without."""
+"""Engines compute vectors, scores and logits of token ids, with PyTorch or without."""

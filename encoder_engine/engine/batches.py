@@ -1,4 +1,4 @@
-"""Computes token rows on an engine, in batches of a token budget; halves batches that do not fit.
+"""Computes texts' token ids on an engine, in batches of a token budget, halved if they do not fit.
 
 How it works: rows are sorted by token count, the longest first, and consecutive rows fill a batch
 up to ``batch_tokens``. Sorting puts rows of equal length together, so kernels that work on padded
@@ -39,13 +39,14 @@ def compute_batches(
     numbers: RowArray | None = None,
     row_name: str = "text",
 ) -> Iterator[tuple[RowArray, tuple[Vectors, ...]]]:
-    """Yield the rows of each batch and the outputs of these rows, the longest rows first.
+    """Yield, batch by batch, the indices of rows and these rows' outputs, longest rows first.
 
     batch_tokens: the most tokens of a batch.
     batch_size: the most rows of a batch; None: no limit.
     limit: the token limit by memory, lowered to half of a batch that exceeds the device's memory;
     the remaining rows are then grouped again.
-    numbers: the index of each row in the stream, for messages; None: from 0.
+    numbers: the index of each row in the caller's stream, for messages; None: from 0.
+    row_name: what messages call a row.
 
     Raises :class:`DeviceMemoryError` for a single row that does not fit.
     """

@@ -92,7 +92,7 @@ class EngineRequest:
                 ) from error
 
     def options(self, engine: str) -> dict[str, Any]:
-        """Return the keywords of ``from_pretrained`` with which to load the model for an engine."""
+        """Return the keywords of ``from_pretrained`` that load the model for this engine."""
         return {"dtype": self.dtype, "quantization": self.quantization, "engine": engine}
 
     @classmethod
@@ -105,7 +105,7 @@ class EngineRequest:
         num_threads: int | None = None,
         adapter: str | None = None,
     ) -> EngineRequest:
-        """Make a request; devices and dtypes may also be objects of PyTorch."""
+        """Return a request; unlike the constructor, it takes devices and dtypes of PyTorch too."""
         return cls(
             engine=engine,
             device=str(device),
@@ -117,11 +117,11 @@ class EngineRequest:
 
 
 def load_model(directory: Path, request: EngineRequest, head: Task | None = None) -> Any:
-    """Load an encoder, or one with a head, for inference: a :class:`CompiledEncoder` or a module.
+    """Load an encoder for inference, or one with a head: a :class:`CompiledEncoder` or a module.
 
-    Raises :class:`ImplementationError` where a requested engine refuses, and
-    :class:`MissingDependencyError` where only PyTorch could compute it. Other exceptions: see
-    :meth:`Encoder.from_pretrained`.
+    The module is one of PyTorch. Raises :class:`ImplementationError` where a requested engine
+    refuses, and :class:`MissingDependencyError` where only PyTorch could compute it. Other
+    exceptions: see :meth:`Encoder.from_pretrained`.
     """
     module = choose_modules(directory, request)
     if module is None:
@@ -185,7 +185,7 @@ def engine_of(model: Any, modules: ModuleStack = EMPTY_STACK) -> Any:
 
 
 def refuse_compiled(directory: Path, request: EngineRequest) -> str | None:
-    """Return why the compiled engine cannot compute a model; None: it can.
+    """Return why the compiled engine cannot compute the model of a directory; None: it can.
 
     Raises :class:`ConfigError` for a configuration that no engine can read.
     """
@@ -206,9 +206,9 @@ def refuse_compiled(directory: Path, request: EngineRequest) -> str | None:
 
 
 def torch_engine(purpose: str) -> Any:
-    """Import the engine of PyTorch modules; ``purpose``: the start of the message without torch.
+    """Return ``engine/module.py``, the engine of PyTorch modules, imported here.
 
-    Raises :class:`MissingDependencyError`.
+    ``purpose``: what needs PyTorch, for the message of :class:`MissingDependencyError`.
     """
     try:
         from encoder_engine.engine import module
@@ -220,7 +220,7 @@ def torch_engine(purpose: str) -> Any:
 
 
 def choose_modules(directory: Path, request: EngineRequest) -> Any | None:
-    """Return the engine of PyTorch's modules if it computes a model; None: the compiled one does.
+    """Return ``engine/module.py`` if PyTorch computes a model; None: the compiled engine does.
 
     Exceptions: see :func:`load_model`.
     """
@@ -252,7 +252,10 @@ def choose_modules(directory: Path, request: EngineRequest) -> Any | None:
 
 
 def refuse_quantized_head(directory: Path, request: EngineRequest) -> None:
-    """Raise :class:`ImplementationError` for a quantized head, which only PyTorch would compute."""
+    """Raise :class:`ImplementationError` if int8 is requested of a model with a head.
+
+    Call this where PyTorch would compute the model, which has no int8 head.
+    """
     if request.quantization is not None:
         raise ImplementationError(
             f"quantization={request.quantization!r} of a model with a head needs the compiled "
@@ -262,7 +265,7 @@ def refuse_quantized_head(directory: Path, request: EngineRequest) -> None:
 
 
 def is_compiled(directory: Path) -> bool:
-    """Return whether a directory holds a compiled encoder instead of a checkpoint."""
+    """Return whether a directory holds the file of a compiled encoder."""
     return (directory / COMPILED).is_file()
 
 
@@ -273,9 +276,10 @@ def compiled_engine(
     *,
     labels: Sequence[str] | None = None,
 ) -> CompiledEngine:
-    """Load an encoder, and a head, that :func:`choose_modules` leaves to the compiled engine.
+    """Return the compiled engine of a directory's encoder, with a head if ``head`` names a task.
 
-    labels: see :meth:`CompiledEncoder.from_pretrained`.
+    For models that :func:`choose_modules` leaves to this engine. labels: see
+    :meth:`CompiledEncoder.from_pretrained`.
     """
     engine: CompiledEngine = engine_of(_load_compiled(directory, request, head, labels))
     return engine
@@ -302,7 +306,7 @@ def _load_compiled(
 
 
 def _import_compiled() -> Any | None:
-    """Import the engine of compiled encoders; None: the extension is not built."""
+    """Return ``engine/compiled.py``, imported here; None: the extension is not built."""
     try:
         from encoder_engine.engine import compiled
     except ImportError as error:

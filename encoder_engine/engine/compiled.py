@@ -80,22 +80,22 @@ class CompiledEngine:
 
     @property
     def device(self) -> str:
-        """``"cpu"``."""
+        """The device of the encoder: ``"cpu"``."""
         return self.encoder.device
 
     @property
     def quantization(self) -> str | None:
-        """``"int8"`` or None."""
+        """``"int8"`` if the dense layers of the encoder's blocks are quantized, else None."""
         return self.encoder.quantization
 
     @property
     def num_threads(self) -> int:
-        """The number of threads of a call."""
+        """The number of threads that compute a call."""
         return self.encoder.num_threads
 
     @property
     def num_labels(self) -> int:
-        """The number of labels, C."""
+        """The number of labels of the encoder's head, C."""
         return self.encoder.num_labels
 
     @property
@@ -104,7 +104,7 @@ class CompiledEngine:
         return default_batch_tokens(self.spec, self.device, self.dtype)
 
     def fingerprint(self) -> str:
-        """Return the SHA-256 of the architecture and of every weight."""
+        """Return the SHA-256 of the encoder's architecture and of its every weight."""
         return self.modules.join_fingerprint(self.encoder.fingerprint())
 
     def save_encoder(self, directory: Path) -> None:
@@ -112,11 +112,11 @@ class CompiledEngine:
         save_checkpoint(self.encoder, directory)
 
     def versions(self) -> dict[str, str]:
-        """Return {}: the results depend on no library's version but NumPy's and this package's."""
+        """Return {}: besides NumPy and this package, results depend on no library's version."""
         return {}
 
     def run(self, rows: TokenRows, *outputs: Output) -> tuple[Vectors, ...]:
-        """Compute outputs of rows; see :meth:`Engine.run`."""
+        """Compute the requested outputs of texts' token ids; see :meth:`Engine.run`."""
         with _memory():
             if len(outputs) == 1 and isinstance(outputs[0], Pooled):
                 return (self._pooled(rows, outputs[0]),)
@@ -124,7 +124,7 @@ class CompiledEngine:
             return tuple(self._output(output, rows, states) for output in outputs)
 
     def _pooled(self, rows: TokenRows, output: Pooled) -> Vectors:
-        """Pool rows.
+        """Return pooled vectors, [B, N].
 
         A single native call does all if one mode reads every row of the last layer.
         """
@@ -176,13 +176,13 @@ class CompiledEngine:
         return mean_BV
 
     def _is_pooling_alone(self, output: Pooled) -> bool:
-        """Return whether pooling is followed by nothing but division by the norm."""
+        """Return whether nothing follows the pooling but division by the norm."""
         full = self.spec.width * len(output.modes)
         is_cut = output.dimension is not None and output.dimension < full
         return output.normalized and not is_cut and not self.modules
 
     def _finish(self, vectors_BD: Vectors, output: Pooled) -> Vectors:
-        """Apply the modules, keep the leading features, and divide by the norm."""
+        """Apply the modules to pooled vectors, keep leading features, and divide by the norm."""
         vectors_BD = self._stack(vectors_BD, num_threads=self.num_threads)
         if output.dimension is not None and output.dimension < vectors_BD.shape[1]:
             vectors_BD = vectors_BD[:, : output.dimension]
@@ -217,7 +217,7 @@ class CompiledEngine:
         return normalize_rows(rows, num_threads=self.num_threads)
 
     def _packed(self, modules: ModuleStack) -> CompiledStack:
-        """Return the stack with weights packed for the kernels."""
+        """Return the modules with weights packed for the kernels, kept for further calls."""
         # Another thread may replace them meanwhile: the attribute is read once.
         kept = self._token_stacks
         for packed in kept:
@@ -274,7 +274,7 @@ def _sigmoid(logits_BC: Vectors) -> Vectors:
 
 
 def _sparse_weights(logits: Vectors, activation: SparseActivation) -> Vectors:
-    """Return ``log(1 + relu(logits))`` in the memory of the logits."""
+    """Return the weights that ``activation`` makes of the logits, written over them."""
     # NaN stays NaN, to be found.
     weights = np.log1p(np.maximum(logits, 0, out=logits), out=logits)
     return np.log1p(weights, out=weights) if activation == "log1p_relu" else weights
@@ -282,7 +282,7 @@ def _sparse_weights(logits: Vectors, activation: SparseActivation) -> Vectors:
 
 @contextmanager
 def _memory() -> Iterator[None]:
-    """Convert a lack of memory to :class:`OutOfDeviceMemoryError`."""
+    """Raise :class:`OutOfDeviceMemoryError` in place of a lack of memory within the context."""
     try:
         yield
     except MemoryError as error:

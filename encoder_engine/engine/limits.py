@@ -43,5 +43,5 @@ class MemoryLimit:
         return batch_tokens if self._most_tokens is None else min(batch_tokens, self._most_tokens)
 
     def lower(self, num_tokens: int) -> None:
-        """Lower the limit to half of a batch that did not fit."""
+        """Lower the limit to half of a batch of ``num_tokens`` that did not fit."""
         self._most_tokens = self.cap(max(1, num_tokens // 2))

@@ -85,7 +85,7 @@ _ONE_ROW = (("cls",), ("lasttoken",))
 
 
 class ModuleEngine:
-    """The base of engines of PyTorch modules: an encoder's properties, and running a batch."""
+    """The base of engines of PyTorch modules: properties of the encoder, and running a batch."""
 
     name: ClassVar[EngineName] = "torch"
 
@@ -122,7 +122,7 @@ class ModuleEngine:
         return weights_sha256(self.encoder.state_dict(), repr(self.spec))
 
     def versions(self) -> dict[str, str]:
-        """Return the version of PyTorch."""
+        """Return the version of PyTorch, on which results depend; see :class:`Engine`."""
         return {"torch": str(torch.__version__)}
 
     def _batch(self, rows: TokenRows, device: str | torch.device | None = None) -> PackedBatch:
@@ -134,7 +134,7 @@ class ModuleEngine:
         )
 
     def _captured(self, rows: TokenRows, *, output_pooled: bool = False) -> EncoderOutput | None:
-        """Encode a short batch on a GPU by a CUDA graph; None: the encoder has to compute it."""
+        """Encode a short batch on a GPU by a CUDA graph; None: the encoder must do it without."""
         if not self.short.takes(len(rows.ids)):
             return None
         return self.short.encode(self._batch(rows, "cpu"), output_pooled=output_pooled)
@@ -149,13 +149,13 @@ class ModuleEngine:
         return self._within_memory(infer)
 
     def _compute(self, rows: TokenRows, outputs: tuple[Output, ...]) -> tuple[Tensor, ...]:
-        """Compute the outputs on the device; subclasses override this."""
+        """Compute the requested outputs on the device; each subclass overrides this."""
         raise NotImplementedError(f"{type(self).__name__} has none of the outputs {outputs}")
 
     def _within_memory(self, compute: Callable[[], Computed]) -> Computed:
-        """Call a function, and return its result.
+        """Return ``compute()``.
 
-        Raises :class:`OutOfDeviceMemoryError`, with all tensors freed.
+        If the device lacks memory, frees all tensors and raises :class:`OutOfDeviceMemoryError`.
         """
         # The error holds the frames, and those hold tensors: both are gone after this block.
         with suppress(torch.OutOfMemoryError):
@@ -210,7 +210,7 @@ class EncoderModule(ModuleEngine):
         return normalize(vectors) if output.normalized else vectors.contiguous()
 
     def _pool(self, states_TD: Tensor, sequences: Sequences, output: Pooled) -> Tensor:
-        """Pool, apply the modules, keep the leading features, and divide by the norm."""
+        """Pool token vectors, apply the modules, keep leading features, and divide by the norm."""
         full = self.modules.width(self.spec.width * len(output.modes))
         is_cut = output.dimension is not None and output.dimension < full
         at_once = output.normalized and not is_cut and not self.modules
@@ -227,7 +227,7 @@ class EncoderModule(ModuleEngine):
     def _encode(
         self, rows: TokenRows, layers: LayerWeights | None = None, alone: PoolingMode | None = None
     ) -> tuple[Tensor, Sequences]:
-        """Return the last hidden state or a weighted sum of several, and the sequences of its rows.
+        """Return the last hidden state, or a weighted sum of several, and its rows' sequences.
 
         ``alone``: the single pooling mode that reads the result, from one row per sequence. If that
         saves time, the other rows are not computed.
@@ -322,7 +322,7 @@ class HeadEngine(ModuleEngine):
 
     @property
     def num_labels(self) -> int:
-        """The number of labels, C."""
+        """The number of labels of the head, C."""
         return len(self.model.id2label)
 
     def fingerprint(self) -> str:
@@ -367,7 +367,7 @@ class HeadEngine(ModuleEngine):
         return self._captured(rows, output_pooled=model.rows == "pooled")
 
     def _chosen(self, rows: TokenRows, output: Logits) -> Tensor:
-        """Return the logits at chosen tokens; the last block computes no other rows."""
+        """Return the head's logits at ``output.chosen``; the last block computes no other rows."""
         batch = self._batch(rows)
         chosen = torch.from_numpy(output.chosen).to(self.device)
         found = self.encoder(batch, output_pooled=False, rows=SelectedRows(chosen, batch.sequences))
@@ -399,7 +399,7 @@ def load_causal(
     dtype: str,
     quantization: str | None,
 ) -> CausalModule:
-    """Load a causal model, whose output layer is already read."""
+    """Return the engine of a causal model in a directory; ``layer``: its output layer, as read."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnusedWeightsWarning)
         encoder = Encoder.from_pretrained(directory, device, dtype, quantization)
@@ -421,10 +421,10 @@ def count_gpus() -> int:
 
 
 def make_current(device: str) -> None:
-    """Make a GPU PyTorch's current device."""
+    """Make the GPU ``device`` PyTorch's current CUDA device."""
     torch.cuda.set_device(device)
 
 
 def set_num_threads(num_threads: int) -> None:
-    """Set the threads of this process's CPU kernels."""
+    """Set the number of threads of PyTorch's operators on a CPU, for this process."""
     torch.set_num_threads(num_threads)

@@ -1,4 +1,4 @@
-"""The outputs that an engine can compute of token rows; a call names those it requests.
+"""The outputs that an engine can compute of texts' token ids; each class requests one.
 
 Dimensions: T packed tokens, B sequences, D features, N outputs, C labels, V vocabulary.
 """
@@ -38,7 +38,7 @@ LayerWeights = tuple[tuple[int, float], ...]
 
 
 class Pooled(NamedTuple):
-    """One vector per sequence, [B, N]: pooled by each mode, concatenated, passed through modules.
+    """Requests a vector per sequence, [B, N]: pooled by each mode, concatenated, through modules.
 
     num_prompt_tokens: the number of leading rows to leave out; every sequence has more.
         ``weightedmean`` still counts positions from the start, as sentence-transformers does.
@@ -55,7 +55,7 @@ class Pooled(NamedTuple):
 
 
 class TokenStates(NamedTuple):
-    """The vector of each token, [T, D]; with ``modules`` [T, N]; other fields: see Pooled."""
+    """Requests a vector per token, [T, D]; with ``modules`` [T, N]; other fields: see Pooled."""
 
     modules: ModuleStack = EMPTY_STACK
     normalized: bool = False
@@ -63,13 +63,13 @@ class TokenStates(NamedTuple):
 
 
 class Scores(NamedTuple):
-    """The activated logits of each sequence, [B, C], from a classifier's head."""
+    """Requests the activated logits of each sequence, [B, C], from a classifier's head."""
 
     activation: Literal["identity", "sigmoid"] = "identity"
 
 
 class Logits(NamedTuple):
-    """The head's logits: [B, C] of sequences, [T, C] of tokens, or [M, C] of chosen ones.
+    """Requests the head's logits: [B, C] of sequences, [T, C] of tokens, or [M, C] of chosen ones.
 
     chosen: ascending indices of tokens, integers [M]; None: every row that the head reads.
     """
@@ -78,10 +78,10 @@ class Logits(NamedTuple):
 
 
 class VocabularyWeights(NamedTuple):
-    """The weight of every token of the vocabulary for each sequence, [B, V], of a masked LM.
+    """Requests, for each sequence, a weight of every token of the vocabulary, [B, V] (SPLADE).
 
-    A weight is ``log(1 + relu(logit))``, with ``"log1p_relu"`` the logarithm taken twice, pooled
-    over the sequence's positions.
+    A masked language model's logits become ``log(1 + relu(logit))``, with ``"log1p_relu"`` with the
+    logarithm taken twice, and are pooled over the sequence's positions.
     """
 
     pooling: SparsePooling = "max"
@@ -89,11 +89,11 @@ class VocabularyWeights(NamedTuple):
 
 
 class LogProbabilities(NamedTuple):
-    """The log-probability of each token given those before it, [T]; 0 for a sequence's first."""
+    """Requests each token's log-probability given those before it, [T]; a text's first has 0."""
 
 
 class LastLogits(NamedTuple):
-    """The logits of some tokens after each sequence, [B, K], of a causal model."""
+    """Requests a causal model's logits of K given tokens after each sequence's last, [B, K]."""
 
     token_ids: tuple[int, ...]
 

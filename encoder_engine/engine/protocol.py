@@ -1,4 +1,4 @@
-"""The protocol of an engine, which computes outputs of token rows.
+"""The protocol of an engine, which computes outputs of texts' token ids.
 
 All values are NumPy arrays, so that nothing around an engine imports PyTorch. ``module.py`` runs
 the PyTorch modules of ``models`` on any device, ``compiled.py`` the compiled encoder of
@@ -33,11 +33,11 @@ Vectors = np.ndarray[Any, np.dtype[np.float32]]
 
 
 class OutOfDeviceMemoryError(Exception):
-    """A batch does not fit into the device's memory; its memory is freed, and it may be split."""
+    """A batch did not fit into the device's memory, which is free again; it may be split."""
 
 
 class Engine(Protocol):
-    """Computes outputs of token rows.
+    """Computes outputs, such as vectors or logits, of texts' token ids.
 
     name: ``"compiled"``, ``"torch"`` or ``"static"``.
     dtype: the name of the weights' dtype: ``"float32"``, ``"bfloat16"``, ...
@@ -61,7 +61,7 @@ class Engine(Protocol):
     def batch_tokens(self) -> int: ...  # noqa: D102
 
     def run(self, rows: TokenRows, *outputs: Output) -> tuple[Vectors, ...]:
-        """Compute outputs of rows in one pass; return a float32 array for each.
+        """Compute the requested outputs of rows; return a float32 array for each.
 
         Raises :class:`OutOfDeviceMemoryError`, and ``TypeError`` for an output that this engine's
         model does not have.
@@ -70,7 +70,7 @@ class Engine(Protocol):
     def fingerprint(self) -> str:
         """Return the SHA-256 of the architecture and of every weight as it is in memory.
 
-        Engines of the same weights in the same precision return the same.
+        Engines of the same weights in the same precision have the same fingerprint.
         """
 
     def versions(self) -> dict[str, str]:
@@ -78,7 +78,7 @@ class Engine(Protocol):
 
 
 class EncoderEngine(Engine, Protocol):
-    """An engine of an encoder, with the head that it may have.
+    """An engine of an encoder, with or without a head.
 
     spec: the encoder's architecture.
     """
@@ -87,4 +87,4 @@ class EncoderEngine(Engine, Protocol):
     def spec(self) -> EncoderSpec: ...  # noqa: D102
 
     def save_encoder(self, directory: Path) -> None:
-        """Write the encoder, and its head, as they are in memory, in Hugging Face layout."""
+        """Write the encoder, and its head if any, as they are in memory, in Hugging Face layout."""

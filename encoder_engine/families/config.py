@@ -99,9 +99,10 @@ REQUIRED: dict[str, tuple[Any, ...]] = {
 
 
 def read_config(directory: Path) -> dict[str, Any]:
-    """Read config.json, or for a directory of the gliner library the file in its place.
+    """Read config.json, or for a model of the gliner library its encoder's configuration.
 
-    Raises :class:`ConfigError` that names the fault.
+    Raises :class:`CheckpointFileError` where there is none, :class:`ConfigError` where it is
+    malformed.
     """
     path = directory / "config.json"
     if not path.is_file():
@@ -114,7 +115,7 @@ def read_config(directory: Path) -> dict[str, Any]:
 
 
 def spec_from_config(config: Mapping[str, Any]) -> EncoderSpec:
-    """Build the spec of a configuration.
+    """Build the specification of the encoder that a config.json describes.
 
     Raises :class:`UnknownModelTypeError`; :class:`UnsupportedFeatureError` for a value that needs
     another computation; :class:`ConfigError` for a missing or impossible value. Warns with
@@ -139,7 +140,7 @@ def spec_from_config(config: Mapping[str, Any]) -> EncoderSpec:
 
 
 def _plain_spec(config: JsonValue, family: Family) -> EncoderSpec:
-    """Read the keys that all families have in common."""
+    """Return the specification by the config.json keys that all families have in common."""
     keys = family.keys
     width = config.get(keys.width).positive()
     norm = family.block.norm
@@ -211,7 +212,7 @@ def _plain_block(config: JsonValue, family: Family, norm: NormSpec) -> BlockSpec
 
 
 def spec_to_config(spec: EncoderSpec, original: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a spec as a config.json of transformers, updating the original configuration."""
+    """Return a specification as a config.json of transformers: ``original`` with changed keys."""
     family = find_family(spec.model_type)
     keys, embedding = family.keys, spec.embedding
     positions = embedding.num_positions if family.position_table else spec.position_limit
@@ -293,7 +294,7 @@ def _refuse_other_computations(config: Mapping[str, Any], family: Family) -> Non
 
 
 def _refuse_unknown_code(auto_map: object, family: Family) -> None:
-    """Refuse a config whose ``auto_map`` names model code, unless the family knows that code."""
+    """Raise an error if ``auto_map`` names model code that is not known to compute the family."""
     if auto_map is not None and not names_code_of({"auto_map": auto_map}, family):
         raise UnsupportedFeatureError(
             f"auto_map={auto_map!r} is not supported for {family.model_type}: its own code may "

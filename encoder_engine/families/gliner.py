@@ -65,7 +65,7 @@ class GlinerSettings:
 
     @classmethod
     def read(cls, directory: Path) -> GlinerSettings:
-        """Read the settings.
+        """Read the settings from the gliner_config.json of a directory.
 
         Raises :class:`ConfigError` for a malformed file, and :class:`UnsupportedFeatureError` for a
         variant that is not supported.

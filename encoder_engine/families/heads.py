@@ -41,9 +41,10 @@ PROBLEM_TYPES: dict[str, Literal["identity", "sigmoid", "softmax"]] = {
 
 
 def find_layout(model_type: str, task: Task) -> HeadLayout:
-    """Return a family's head layout for a task.
+    """Return the layout of a family's head for a task.
 
-    Raises :class:`UnsupportedFeatureError`, which lists the family's heads, where it has none.
+    Raises :class:`UnsupportedFeatureError`, which lists the family's heads, if none is for the
+    task.
     """
     family = find_family(model_type)
     layouts = {layout.task: layout for layout in family.layouts}
@@ -61,9 +62,9 @@ def find_layout(model_type: str, task: Task) -> HeadLayout:
 
 
 def check_head(layout: HeadLayout, config: Mapping[str, Any]) -> None:
-    """Raise :class:`UnsupportedFeatureError` for a value that would change the computation.
+    """Raise :class:`UnsupportedFeatureError` if config.json asks a head for another computation.
 
-    Raises :class:`ConfigError` for an unknown ``problem_type``.
+    Raises :class:`ConfigError` for an unknown ``problem_type`` of sequence classification.
     """
     if layout.task == "sequence-classification":
         label_function(config)
@@ -81,7 +82,7 @@ def check_ending(config: Mapping[str, Any], added: list[int]) -> None:
     A decoder's head reads a text's last token; in transformers, the last token that is not padding.
     The two differ if the tokenizer ends texts with the padding token, as Qwen3-Embedding's does.
 
-    added: the token ids of an empty text.
+    added: the token ids of an empty text, that is, the special tokens.
     """
     family, padding = find_family(config.get("model_type", "")), config.get("pad_token_id")
     reads_last = any(layout.rows == "last" for layout in family.layouts)
@@ -128,7 +129,7 @@ def label_names(config: Mapping[str, Any]) -> dict[int, str]:
 
 
 def label_function(config: Mapping[str, Any]) -> Literal["identity", "sigmoid", "softmax"]:
-    """Return the function that turns logits into label scores, as transformers' pipeline does.
+    """Return the name of the function by which transformers' pipeline makes label scores of logits.
 
     Raises :class:`ConfigError` for an unknown ``problem_type``.
     """
@@ -141,7 +142,7 @@ def label_function(config: Mapping[str, Any]) -> Literal["identity", "sigmoid", 
 
 
 def count_outputs(layout: HeadLayout, spec: EncoderSpec, config: Mapping[str, Any]) -> int:
-    """Return the number of features of the head's output."""
+    """Return the number of the head's outputs: labels, or tokens of the vocabulary."""
     if layout.task == "masked-lm":
         return spec.embedding.vocab_size
     return count_labels(config) if layout.num_outputs is None else layout.num_outputs

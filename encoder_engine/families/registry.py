@@ -54,10 +54,11 @@ def _read(module: str) -> Family:
 
 
 def recognise_family(config: Mapping[str, Any]) -> Family:
-    """Return the family of a config.json; raises :class:`UnknownModelTypeError`.
+    """Return the family of a config.json; raise :class:`UnknownModelTypeError` if there is none.
 
-    Of several families with the ``model_type``, the one with the most matching ``marks`` is chosen;
-    all marks of a family must match.
+    Several families may be written with one ``model_type``. Of those whose ``marks`` (keys and
+    values of config.json) all match, the one with the most is chosen, then the one whose model code
+    ``auto_map`` names.
     """
     model_type = config.get("model_type")
     family = find_family(model_type)
@@ -76,7 +77,7 @@ def recognise_family(config: Mapping[str, Any]) -> Family:
 
 
 def names_code_of(config: Mapping[str, Any], family: Family) -> bool:
-    """Return whether ``auto_map`` names only code that computes the family."""
+    """Return whether ``auto_map`` of config.json names only model code known as the family's."""
     auto_map = config.get("auto_map")
     named = auto_map.values() if isinstance(auto_map, dict) else [auto_map]
     return bool(family.code) and all(
@@ -85,7 +86,7 @@ def names_code_of(config: Mapping[str, Any], family: Family) -> bool:
 
 
 def find_family(model_type: object) -> Family:
-    """Return a family by name; raises :class:`UnknownModelTypeError` with the known ones."""
+    """Return the family of a ``model_type``, or raise :class:`UnknownModelTypeError`."""
     if isinstance(model_type, str):
         module = model_type.replace("-", "_")
         if module in _modules() and (family := _read(module)).model_type == model_type:

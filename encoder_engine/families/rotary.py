@@ -21,7 +21,7 @@ CHUNK_POSITIONS = 4096
 
 
 def angle_table(rotary: RotarySpec, head_dim: int, num_positions: int) -> npt.NDArray[np.float64]:
-    """Return cosines, then sines, of every position: float64 [P, D], D the rotated features.
+    """Return cosines, then sines, of each position's angles: float64 [P, D], D rotated features.
 
     Raises :class:`ShapeError` for an odd D.
     """
@@ -40,7 +40,7 @@ def float32_angle_table(
 
 
 def _angles(rotary: RotarySpec, head_dim: int, count: int, first: int) -> npt.NDArray[np.float64]:
-    """Return ``count`` rows of the table, from position ``first`` on."""
+    """Return :func:`angle_table`'s rows of ``count`` positions from ``first`` on."""
     width = rotary.width(head_dim)
     if rotary.scaling is None:
         return rotary_table(
@@ -62,7 +62,7 @@ def _angles(rotary: RotarySpec, head_dim: int, count: int, first: int) -> npt.ND
 def _scaled(
     plain: npt.NDArray[np.float64], scaling: RotaryScaling, base: float
 ) -> npt.NDArray[np.float64]:
-    """Return rotary frequencies after a scaling."""
+    """Return the frequencies ``plain`` after ``scaling``, in radians per position."""
     slow = plain / scaling.factor
     if scaling.kind == "linear":
         return slow
@@ -76,7 +76,7 @@ def _scaled(
 
 
 def _yarn_ramp(width: int, scaling: RotaryScaling, base: float) -> npt.NDArray[np.float64]:
-    """Return the share of interpolation per frequency in YaRN (Peng et al. 2024)."""
+    """Return by how much YaRN divides each frequency: 0 not, 1 by the factor (Peng et al. 2024)."""
 
     def place_of(rotations: float) -> float:
         length = scaling.original_length / (rotations * 2.0 * math.pi)

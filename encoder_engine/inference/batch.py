@@ -48,14 +48,14 @@ class Keys(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Batch:
-    """Packed token ids: contiguous int32 arrays.
+    """A batch of texts as packed token ids, for a program; arrays are contiguous and int32.
 
-    ids, type_ids: [T]; type_ids None: all 0.
-    cu_seqlens: [B + 1].
+    ids, type_ids: token ids and token type ids, [T]; type_ids None: all 0.
+    cu_seqlens: the first token of each text, then T: [B + 1].
     unattended: the number of last tokens of each text that no token attends to, [B]; None: 0.
     chosen: indices of the tokens whose hidden states are requested, ascending, [M]; None: all.
-    prefix: the length of the shared prefix: the first text is the prefix alone, and the
-        others continue it without repeating it; 0: no shared prefix.
+    prefix: the length of a prefix that all texts share: the first text is then the prefix alone,
+        and the others continue it without repeating it; 0: no shared prefix.
 
     Properties are computed at each access, which is once per run of a program: in Python 3.11 a
     cached property takes a lock that all batches share, and a forked child may find it locked.
@@ -79,7 +79,7 @@ class Batch:
         unattended: Array | None = None,
         chosen: Array | None = None,
     ) -> Self:
-        """Validate arrays and make a batch of them.
+        """Return a batch of these arrays, after checking them against an encoder's specification.
 
         Raises :class:`BatchError` for arrays of other types or shapes, :class:`TokenIdError` for an
         id outside its table, and :class:`SequenceLengthError` for a text that is too long.
@@ -165,7 +165,7 @@ class Batch:
         )
 
     def _common_length(self, starts: Array, most: int) -> int:
-        """Return the length of the texts' longest common prefix, at most ``most``."""
+        """Return the length of the texts' longest common prefix in tokens, at most ``most``."""
         rows = [self.ids, *([] if self.type_ids is None else [self.type_ids])]
         common = most
         for values in rows:
@@ -178,7 +178,7 @@ class Batch:
 
     @property
     def keys(self) -> Keys | None:
-        """The keys that each text attends to; None without a shared prefix."""
+        """The tokens whose keys each text attends to; None without a shared prefix."""
         prefix = np.int32(self.prefix)
         if not prefix:
             return None
@@ -196,7 +196,7 @@ class Batch:
 
     @property
     def token_scales(self) -> Array:
-        """The factor on each token's embedding, float32 [T] (ESM's token dropout)."""
+        """The factor on each token's embedding, float32 [T]; a token dropout (ESM) varies it."""
         spec = self.embedding
         if spec.mask_id is None:
             return np.full(len(self.ids), spec.scale, dtype=np.float32)
@@ -210,7 +210,10 @@ class Batch:
 
     @property
     def cu_keys(self) -> Array:
-        """The offsets of key sequences: one per text, or two: attended, unattended tokens."""
+        """The offsets of the sequences that tokens attend to, int32.
+
+        One per text, [B + 1]; with unattended tokens two per text, [2 B + 1]: attended, unattended.
+        """
         if self.unattended is None:
             return self.cu_seqlens
         starts = np.zeros(2 * self.num_texts + 1, dtype=np.int32)
@@ -248,7 +251,9 @@ class Batch:
     def selected(self, rows: Rows, separator_id: int | None = None) -> tuple[Array, Array]:
         """Return the selected rows, int32 [M], and their offsets by text, int32 [B + 1].
 
-        ``separator_id``: the token that ends a question.
+        ``rows``: how they are selected, such as ``"first"`` of each text; for ``"all"`` the offsets
+        are by the 2 B sequences of :attr:`cu_keys`. ``separator_id``: the token that ends a
+        question.
         """
         lengths = np.diff(self.cu_seqlens)
         if rows == "all":
@@ -282,7 +287,7 @@ def _check_chosen(chosen: Array, num_tokens: int) -> None:
 
 
 def _check_unattended(spec: EncoderSpec, unattended: Array, lengths: Array) -> None:
-    """Raise an error for counts that do not fit the texts, or texts without support for the tokens.
+    """Raise an error for counts of unattended tokens that do not fit the texts or the encoder.
 
     A text of unattended tokens alone has nothing to attend to: its rows would be NaN.
     """

@@ -32,13 +32,14 @@ __all__ = ["BlockBuilder", "BlockWeights", "read_block"]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class BlockWeights:
-    """The weights of one block; ``up``: both halves of a gated feed-forward layer.
+    """The weights of one block of a compiled encoder.
 
-    query_norm, key_norm: norms of each head.
-    attention_output_norm, feed_forward_output_norm: norms of a branch before it is added to the
-        residual. None: the block has no such norm.
-    global_query, global_key_value: the projections of global rows; None: no such projections.
-    distance_key, distance_query: the projections of distance vectors; None: no such projections.
+    up: both halves of a gated feed-forward layer.
+    query_norm, key_norm: norms of query and key.
+    attention_output_norm, feed_forward_output_norm: norms of the output of attention or
+        feed-forward before it is added to the residual. None: the block has no such norm.
+    global_query, global_key_value: projections of tokens with global attention, or None.
+    distance_key, distance_query: the projections of distance vectors, or None.
     bias_table: the block's own relative bias, a learned number for each bucket of distances and
         head, [N, H]; None: no bias of its own.
     """
@@ -62,7 +63,7 @@ class BlockWeights:
 
 
 def read_block(reader: Reader, spec: BlockSpec, place: int) -> BlockWeights:
-    """Read the weights of the block with index ``place``."""
+    """Read the weights of an encoder's block with index ``place``."""
     name = f"blocks.{place}"
     up = "halves" if spec.feed_forward.gated else "up"
     own, of_heads = spec.attention.global_projections, spec.attention.query_key_norm
@@ -108,9 +109,10 @@ def read_block(reader: Reader, spec: BlockSpec, place: int) -> BlockWeights:
 
 
 class BlockBuilder:
-    """Adds blocks to a program; all blocks share one buffer for each name, width and domain.
+    """Adds an encoder's blocks to a program; all share one row buffer per name, width and domain.
 
-    ``hidden``: the buffer of the hidden states that the next block reads.
+    ``hidden``: the buffer of the hidden states that the next block reads. A domain is the kind of
+    items that have a row: see :class:`Program`.
     """
 
     def __init__(self, program: Program, constants: Constants, hidden: int) -> None:
@@ -175,7 +177,7 @@ class BlockBuilder:
         return residual
 
     def _attention(self, block: BlockWeights, source: int, *, selects: bool) -> int:
-        """Add attention and its output layer; return the buffer of the output."""
+        """Add a block's attention and its output layer; return the buffer of the output."""
         spec, program = block.spec.attention, self._program
         width, key_width = spec.query_width, spec.key_width
         whole = width + 2 * key_width
@@ -213,7 +215,7 @@ class BlockBuilder:
         return projected
 
     def _normalize_heads(self, block: BlockWeights, heads: int, row_width: int) -> None:
-        """Normalize query and key heads in place, if the block has norms for them."""
+        """Add the norms of query and key, in place in the buffer ``heads``, if there are any."""
         spec = block.spec.attention
         for norm, first, num_heads in (
             (block.query_norm, 0, spec.num_heads),
@@ -227,7 +229,7 @@ class BlockBuilder:
                 )
 
     def _keys(self, spec: AttentionSpec, heads: int) -> Heads:
-        """Return the buffer of keys and values, which has a row per key if a prefix is shared."""
+        """Return where keys and values are; with a shared prefix, add a copy with a row per key."""
         width, whole = spec.query_width, spec.query_width + 2 * spec.key_width
         if not self._program.shares_prefix:
             return Heads(heads, width, whole)
@@ -238,7 +240,7 @@ class BlockBuilder:
         return Heads(keys, 0, 2 * spec.key_width)
 
     def _put_global_rows(self, block: BlockWeights, source: int, mixed: int) -> None:
-        """Compute the global rows by their own projections and write them over the result."""
+        """Add attention of the global tokens by their own projections, written over ``mixed``."""
         spec, program = block.spec.attention, self._program
         assert block.global_query is not None
         assert block.global_key_value is not None
@@ -318,7 +320,7 @@ class BlockBuilder:
 
 
 def _keeps_bytes(block: BlockWeights) -> bool:
-    """Return whether rows stay quantized between the two dense layers of the feed-forward."""
+    """Return whether rows stay quantized between the two dense layers of a block's feed-forward."""
     is_quantized = isinstance(block.up, QuantizedDense) and isinstance(block.down, QuantizedDense)
     spec = block.spec.feed_forward
     if spec.gated:

@@ -54,10 +54,10 @@ VERSION = 2
 
 @dataclass(frozen=True, kw_only=True)
 class Description:
-    """The description of an encoder in its compiled file.
+    """What a compiled file says of its encoder.
 
     config: config.json.
-    head: the task of the head; None without one.
+    head: the task of the head that is in the file; None: no head.
     """
 
     config: dict[str, Any]
@@ -68,7 +68,7 @@ class Description:
 
 
 def write_compiled(path: Path, description: Description, layers: Mapping[str, Layer]) -> None:
-    """Write an encoder's layers to a compiled file, atomically."""
+    """Write an encoder's description and layers to a compiled file, atomically."""
     arrays = {
         f"{name}/{part}": np.ascontiguousarray(array)
         for name, layer in sorted(layers.items())
@@ -113,7 +113,10 @@ def write_compiled(path: Path, description: Description, layers: Mapping[str, La
 
 
 def map_compiled(path: Path) -> tuple[Description, dict[str, Layer]]:
-    """Map a compiled file; raises :class:`CheckpointFileError` if it is damaged."""
+    """Memory-map a compiled file; return its description and, by name, its layers.
+
+    Raises :class:`CheckpointFileError` if the file is damaged.
+    """
     try:
         with safe_open(path, framework="np") as file:
             metadata = file.metadata() or {}
@@ -152,7 +155,10 @@ def _read(
     stated: dict[str, Any],
     recorded: str | None,
 ) -> tuple[Description, dict[str, Layer]]:
-    """Make the layers of a mapped file, whose arrays begin at byte ``first``."""
+    """Return the description and layers of a mapped file, whose arrays begin at byte ``first``.
+
+    ``stated``: the description with the arrays' shapes. ``recorded``: the hash of the arrays.
+    """
     arrays = {}
     for name, (dtype, shape) in stated.pop("arrays").items():
         if name not in header:
@@ -222,7 +228,7 @@ def _fits(layer: Layer, name: str, expected: Shapes, dtype: str) -> bool:
 
 
 def _bias_of(layer: Dense | QuantizedDense | NormWeights | Convolution) -> Array | None:
-    """Return a layer's bias."""
+    """Return a layer's bias, or None."""
     return layer.dense.bias if isinstance(layer, Convolution) else layer.bias
 
 
@@ -236,7 +242,7 @@ def _sizes_of(layer: Layer) -> list[int]:
 def _layer(
     parts: dict[str, Array], sizes: list[int], epsilon: float, dtype: np.dtype[Any]
 ) -> Layer:
-    """Make a layer from its arrays, whose names determine the kind of layer."""
+    """Return a layer made of its arrays; their names say whether it is dense, a norm or a table."""
     if "table" in parts:
         return parts["table"]
     bias = parts.get("bias")

@@ -1,4 +1,4 @@
-"""Computes tables from an encoder's spec and weights: rotary angles, slopes, biases, vectors."""
+"""Computes the tables that attention reads: rotary angles, slopes, biases, distance vectors."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class TermWeights(NamedTuple):
 
 
 class Constants:
-    """Tables that a program reads, computed at first use and shared by the blocks.
+    """Tables that an encoder's attention reads, computed at first use and shared by the blocks.
 
     bias_table: the relative bias by bucket of distances and head, [N, H]; None: the encoder has no
         bias that all blocks share.
@@ -159,7 +159,7 @@ def _bias(spec: RelativeBiasSpec, table_NH: Array) -> Array:
 
 
 def _multiply(layer: Dense | QuantizedDense, rows_ND: Array) -> Array:
-    """Apply a dense layer to rows, in the rows' dtype."""
+    """Return a dense layer's output for rows, in the rows' dtype."""
     half, threads = rows_ND.dtype == BFLOAT16, _native.default_threads()
     if not isinstance(layer, QuantizedDense):
         return project_rows(rows_ND, layer, num_threads=threads)
@@ -180,7 +180,7 @@ def _multiply(layer: Dense | QuantizedDense, rows_ND: Array) -> Array:
 
 
 def unsettled_distances(spec: EncoderSpec) -> str | None:
-    """Return why rounding may make the bucket of a distance ambiguous; None: it does not."""
+    """Return why rounding could put a distance into another bucket; None: it cannot."""
     vectors = spec.distance_vectors
     settled = all(
         relative_positions_are_settled(bias.num_buckets, bias.max_distance)

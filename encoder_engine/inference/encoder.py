@@ -199,7 +199,7 @@ class CompiledEncoder:
         head: Task | None,
         num_threads: int | None,
     ) -> Self:
-        """Map a directory's compiled file; see :meth:`save_compiled`."""
+        """Load the compiled file of a directory by memory-mapping it; see :meth:`save_compiled`."""
         opened = MappedFiles([directory / COMPILED])
         description, layers = map_compiled(directory / COMPILED)
         name_of_dtype = str(dtype).removeprefix("torch.")
@@ -278,16 +278,16 @@ class CompiledEncoder:
 
     @property
     def config(self) -> Mapping[str, Any]:
-        """config.json of the checkpoint; empty if there was none."""
+        """The config.json of the checkpoint; empty if there was none."""
         return self._description.config
 
     def parameters(self, *, head: bool = False) -> Iterator[tuple[str, Array]]:
-        """Yield each parameter of the encoder, or of its head, by its name in the state dict."""
+        """Yield each parameter of the encoder or head: its name in the state dict, its values."""
         return (self._find_head() if head else self._network).parameters()
 
     @staticmethod
     def supports(spec: EncoderSpec) -> str | None:
-        """Return the reason why an architecture cannot be compiled; None: it can."""
+        """Return why an encoder of this specification cannot be compiled; None: it can."""
         return unsettled_distances(spec)
 
     @property
@@ -317,7 +317,7 @@ class CompiledEncoder:
 
     @property
     def head(self) -> Task | None:
-        """The task of the head; None without one."""
+        """The task of the head that was loaded; None: there is no head."""
         return None if self._head is None else self._head.layout.task
 
     @property
@@ -423,7 +423,7 @@ class CompiledEncoder:
         return output
 
     def shares(self, name: str, array: Array) -> bool:
-        """Return whether calls read this parameter's array itself; False: they read a copy."""
+        """Return whether calls read ``array`` itself as the parameter ``name``; False: a copy."""
         tables = dict(self._network.tables_in_place())
         return name in tables and np.shares_memory(tables[name], array)
 
@@ -449,7 +449,7 @@ class CompiledEncoder:
         return Batch.of(self.spec, ids, cu_seqlens, type_ids, unattended, chosen)
 
     def _shared(self, batch: Batch) -> Batch:
-        """Return the batch with its common prefix as a text of its own, if that is possible."""
+        """Return the batch with its texts' common prefix computed once, if that is possible."""
         # The convolution of a first block reads neighbours, which a suffix does not have.
         causal = self.spec.is_causal and self.spec.convolution is None
         return batch.with_shared_prefix() if causal and self.shares_prefixes else batch
@@ -457,7 +457,7 @@ class CompiledEncoder:
     def _mixed(
         self, batch: Batch, layers: tuple[tuple[int, float], ...]
     ) -> npt.NDArray[np.float32]:
-        """Return the weighted sum of layers, by programs that each continue the previous one."""
+        """Return a sum of layers, float32 [T, D]; ``layers``: pairs of layer and weight."""
         total = np.zeros((batch.num_tokens, self.spec.width), dtype=np.float32)
         kind = BFLOAT16 if self.dtype == "bfloat16" else np.dtype(np.float32)
         rows, first = None, None

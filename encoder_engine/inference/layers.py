@@ -89,7 +89,7 @@ class QuantizedDense:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Convolution:
-    """A convolution over neighbouring tokens, as a dense layer of ``kernel_size`` rows at once."""
+    """A convolution over neighbouring tokens, as a dense layer on ``kernel_size`` joined rows."""
 
     dense: Dense
     kernel_size: int
@@ -103,7 +103,7 @@ class Convolution:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class NormWeights:
-    """The weight and the bias of a norm, [D]."""
+    """The weight and the bias of a norm, [D] each, and the norm's specification."""
 
     weight: Array
     bias: Array | None
@@ -118,7 +118,7 @@ class NormWeights:
         return np.ascontiguousarray(cast(wide, dtype_name(self.weight.dtype)))
 
     def parameters(self) -> dict[str, Array]:
-        """Return the weight and the bias."""
+        """Return the norm's weight and, if it has one, its bias."""
         return _with_bias({"weight": self.weight}, self.bias)
 
 
@@ -131,38 +131,38 @@ Layer = np.ndarray[Any, np.dtype[Any]] | Convolution | Dense | QuantizedDense | 
 
 
 class MadeLayers:
-    """Looks up layers that were made before, by name."""
+    """Finds layers that exist already, by name, with the methods of :class:`LayerReader`."""
 
     def __init__(self, layers: dict[str, Layer], *, dtype: str) -> None:
         self.made = layers
         self.dtype = dtype
 
     def table(self, name: str) -> Array:
-        """Return a table."""
+        """Return the embedding table of this name."""
         return self._find(name, np.ndarray)
 
     def norm(self, name: str, spec: NormSpec | None) -> NormWeights | None:
-        """Return a norm; None where the spec has none."""
+        """Return the norm of this name; None without a specification."""
         if spec is None:
             return None
         made = self._find(name, NormWeights)
         return replace(made, spec=replace(spec, epsilon=made.spec.epsilon))
 
     def dense(self, name: str) -> Dense:
-        """Return a dense layer."""
+        """Return the dense layer of this name."""
         return self._find(name, Dense)
 
     def block_dense(self, name: str) -> Dense | QuantizedDense:
-        """Return a dense layer of a block; it is quantized if it was made quantized."""
+        """Return the dense layer of this name in a block, in int8 or not, as it was made."""
         layer = self.made.get(name)
         return layer if isinstance(layer, QuantizedDense) else self._find(name, Dense)
 
     def convolution(self, name: str) -> Convolution:
-        """Return a convolution."""
+        """Return the convolution of this name."""
         return self._find(name, Convolution)
 
     def vocabulary(self, tokens: Array) -> Dense:
-        """Return the output layer of a vocabulary."""
+        """Return the output layer over the vocabulary; ``tokens`` is not used."""
         del tokens
         return self.dense(OUTPUT)
 
@@ -174,7 +174,7 @@ class MadeLayers:
 
 
 class ParametersInMemory:
-    """Parameters in arrays; layers share the arrays where the layout is the same."""
+    """An encoder's parameters as arrays in memory; layers share those whose layout they can use."""
 
     def __init__(self, arrays: Mapping[str, Array], shapes: Mapping[str, tuple[int, ...]]) -> None:
         """Check the names and shapes of arrays; ``shapes``: the expected ones."""
@@ -214,13 +214,13 @@ class ParametersInMemory:
         return name in self._arrays
 
     def read_one(self, name: str, *, mapped: bool = False, gathered: bool = False) -> Array:
-        """Return the array of a parameter."""
+        """Return the array of the parameter ``name``; the other arguments have no effect."""
         del mapped, gathered
         return self._arrays[name]
 
 
 class LayerReader:
-    """Makes layers from parameters, each parameter once.
+    """Makes a compiled encoder's layers of its parameters; each parameter is read once.
 
     dtype: ``"float32"`` or ``"bfloat16"``, of all weights that are not int8.
     quantized: make the dense layers of blocks int8: rounded here, or already int8 in the checkpoint
@@ -248,7 +248,7 @@ class LayerReader:
         self.made: dict[str, Layer] = {}
 
     def table(self, name: str) -> Array:
-        """Read a table in the reader's dtype."""
+        """Read the embedding table of this name in the reader's dtype."""
         self.made[name] = table = self._array(name, gathered=True)
         return table
 
@@ -266,7 +266,7 @@ class LayerReader:
         return self._parameters.has(name)
 
     def norm(self, name: str, spec: NormSpec | None) -> NormWeights | None:
-        """Read a norm; None where the spec has none."""
+        """Read the norm of this name; None without a specification."""
         if spec is None:
             return None
         spec = replace(spec, epsilon=self._epsilons.get(name, spec.epsilon))
@@ -276,20 +276,20 @@ class LayerReader:
         return norm
 
     def dense(self, name: str) -> Dense:
-        """Read a dense layer and pack it."""
+        """Read the dense layer of this name and pack it."""
         bias = self._vector(f"{name}.bias") if self.has(f"{name}.bias") else None
         self.made[name] = layer = self._packed(self._array(f"{name}.weight"), bias)
         return layer
 
     def block_dense(self, name: str) -> Dense | QuantizedDense:
-        """Read a dense layer of a block, in int8 if the reader quantizes."""
+        """Read and pack a block's dense layer of this name, in int8 if the reader quantizes."""
         if not self._quantized:
             return self.dense(name)
         self.made[name] = layer = self._saved_int8(name) if self._saved else self._rounded(name)
         return layer
 
     def convolution(self, name: str) -> Convolution:
-        """Read a convolution and pack it as a dense layer on the joined rows of neighbours."""
+        """Read the convolution of this name; pack it as a dense layer on neighbours' rows."""
         weight_NDK = self._array(f"{name}.weight")
         weight_NK = weight_NDK.transpose(0, 2, 1).reshape(len(weight_NDK), -1)
         dense = self._packed(weight_NK, self._vector(f"{name}.bias"))
@@ -298,7 +298,7 @@ class LayerReader:
         return layer
 
     def vocabulary(self, tokens: Array) -> Dense:
-        """Pack a vocabulary's output layer, whose weight is the token table."""
+        """Pack the output layer over the vocabulary, whose weight is the token table ``tokens``."""
         self.made[OUTPUT] = layer = self._packed(tokens, self._vector(f"{OUTPUT}.bias"))
         return layer
 
@@ -306,7 +306,7 @@ class LayerReader:
         return pack(weight, bias, self._memory.take, num_threads=self._num_threads)
 
     def _rounded(self, name: str) -> QuantizedDense:
-        """Read a weight rounded to int8, as :func:`encoder_engine.ops.quantize_weight` does."""
+        """Read a weight and round it to int8, as :func:`encoder_engine.ops.quantize_weight`."""
         weight = self._array(f"{name}.weight")
         # Rounded to the dtype as the other parameters, and kept in float32.
         bias = self._vector(f"{name}.bias") if self.has(f"{name}.bias") else None
@@ -344,7 +344,7 @@ class LayerReader:
         return QuantizedDense(content=content, scales=scales, bias=bias, depth=depth, width=width)
 
     def _float32(self, name: str) -> Array:
-        """Return a float32 copy of a vector, so that the file need not stay mapped for it."""
+        """Return a float32 copy of the vector ``name``, so that no file stays mapped for it."""
         return np.array(cast(self._parameters.read_one(name, mapped=True), "float32"), order="C")
 
 
@@ -352,7 +352,7 @@ Reader = LayerReader | MadeLayers
 
 
 def arrays_of(layer: Layer) -> dict[str, Array]:
-    """Return the arrays of a layer as the kernels read them."""
+    """Return a layer's arrays by name, packed as the kernels read them."""
     if isinstance(layer, np.ndarray):
         return {"table": layer}
     if isinstance(layer, Convolution):
@@ -372,9 +372,9 @@ def pack(
     memory: Callable[[int], Array] = aligned_bytes,
     num_threads: int | None = None,
 ) -> Dense:
-    """Pack a weight [N, K] and a bias [N] or None, both float32 or both bfloat16.
+    """Pack a dense layer's weight [N, K] and bias [N] or None, both float32 or both bfloat16.
 
-    ``memory`` returns memory of a number of bytes that begins at a cache line.
+    ``memory``: a function from a number of bytes to memory that begins at a cache line.
     """
     width, depth = weight.shape
     content = memory(_native.panels_bytes(width, depth * weight.dtype.itemsize))

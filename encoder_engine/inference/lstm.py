@@ -33,7 +33,7 @@ _DIRECTIONS = ("", "_reverse")
 
 
 def lstm_shapes(width: int, num_layers: int) -> dict[str, tuple[int, ...]]:
-    """Return the shape of each weight, by the names of ``torch.nn.LSTM``."""
+    """Return each weight's shape in a bidirectional LSTM, by the names of ``torch.nn.LSTM``."""
     half = width // 2
     return {
         f"{name}_l{layer}{direction}": shape

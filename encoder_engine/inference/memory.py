@@ -63,7 +63,7 @@ def address(array: Array | None) -> int:
 
 
 class MappedFiles:
-    """Mapped files of an encoder, with a check that they were not written to.
+    """Memory-mapped files of a model, with a check that they were not written to since.
 
     A file that another file replaces keeps its mapped pages. A file that is written to does not,
     and its size or modification time shows that. If a copy restored both, the status change time
@@ -92,7 +92,7 @@ class MappedFiles:
 
 
 class _Mapped:
-    """An open file, its status and samples of its content."""
+    """An open file, its status when it was mapped, and samples of its content."""
 
     def __init__(self, path: Path, number: int) -> None:
         self.path, self.number = path, number

@@ -1,6 +1,7 @@
-"""Computes a module stack on a CPU without PyTorch, in float32.
+"""Computes on a CPU, without PyTorch, the dense and norm modules that follow an encoder.
 
-A row's result does not depend on the other rows. R rows, K features in, N features out.
+Rows are float32, and a row's result does not depend on the others. R rows, K features in, N
+features out.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ __all__ = ["CompiledStack"]
 
 
 class CompiledStack:
-    """A module stack whose dense layers are packed for the kernels at their first use."""
+    """The modules that follow an encoder, with dense layers packed at their first use."""
 
     def __init__(self, stack: ModuleStack) -> None:
         self.stack = stack
         self._packed: dict[tuple[int, str], Dense] = {}
 
     def __call__(self, rows_RK: Vectors, *, num_threads: int) -> Vectors:
-        """Apply all modules to rows, float32 [R, N]."""
+        """Apply all modules in turn to rows; returns float32 [R, N]."""
         for place, module in enumerate(self.stack.modules):
             if isinstance(module, DenseModule):
                 rows_RK = self._dense(place, module, rows_RK, num_threads)

@@ -39,9 +39,9 @@ __all__ = ["CompiledHead", "CompiledNetwork"]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CompiledNetwork:
-    """The weights of an encoder.
+    """The weights of a compiled encoder.
 
-    Builds the programs from token ids to hidden states and vectors.
+    Builds the programs, lists of native operations, from token ids to hidden states and vectors.
     """
 
     spec: EncoderSpec
@@ -61,7 +61,7 @@ class CompiledNetwork:
 
     @classmethod
     def read(cls, spec: EncoderSpec, reader: Reader, *, pooler: bool) -> Self:
-        """Read the weights of an encoder layer by layer."""
+        """Read the weights of an encoder layer by layer; ``pooler``: those of a pooler too."""
         embedding, convolution, distances = spec.embedding, spec.convolution, spec.distance_vectors
         tables = {
             name: reader.table(f"embedding.{name}.weight") if rows else None
@@ -112,11 +112,11 @@ class CompiledNetwork:
         return not all(array.flags.writeable for array in arrays)
 
     def parameters(self) -> Iterator[tuple[str, Array]]:
-        """Yield the name and the values of each parameter, as an encoder's state dict has them."""
+        """Yield each parameter's name, as in :class:`Encoder`'s state dict, and its values."""
         return _parameters(self.reader)
 
     def tables_in_place(self) -> Iterator[tuple[str, Array]]:
-        """Yield the name and the memory of each parameter that is read in every call."""
+        """Yield the name and the array of each parameter that calls read as it is, not packed."""
         for name, layer in self.reader.made.items():
             # Tables and vectors follow from these parameters, and are computed once.
             if name.startswith("distance_vectors.") or name.endswith(f"{TABLE}.weight"):
@@ -145,7 +145,7 @@ class CompiledNetwork:
     def pooled_program(
         self, mode: str, *, normalized: bool, shares_prefix: bool = False
     ) -> Program:
-        """Return the program from token ids to float32 vectors [B, D]."""
+        """Return the program from token ids to pooled float32 vectors, [B, D]."""
         check_mode(mode)
         selects = self.selected_by(mode)
         # With a shared prefix, a text's first row may be in the prefix.
@@ -163,32 +163,32 @@ class CompiledNetwork:
         return program
 
     def selected_by(self, mode: str) -> Rows | None:
-        """Return the rows that pooling reads, if the last layer can compute only these rows."""
+        """Return which rows a pooling mode reads, if the last layer can compute only these."""
         chosen: dict[str, Rows] = {"cls": "first", "lasttoken": "last"}
         return chosen.get(mode) if self.can_select else None
 
     @property
     def can_select(self) -> bool:
-        """True if the last layer can compute some rows only; a convolution reads neighbours."""
+        """True if the last layer can compute some rows alone: no convolution follows it."""
         convolved_last = self.convolution is not None and self.spec.num_layers == 1
         return self.spec.num_layers > 0 and not convolved_last
 
     @staticmethod
     def domain_after(program: Program) -> str:
-        """Return the row domain (see :class:`Program`) after the last layer."""
+        """Return the domain (see :class:`Program`) of the rows that the last layer writes."""
         return TOKENS if program.selects is None else SELECTED
 
     @staticmethod
     def domain_to_pool(program: Program) -> str:
-        """Return the row domain that pooling reads."""
+        """Return the domain (see :class:`Program`) of the rows that pooling reads."""
         whole = KEYS if program.shares_prefix else TOKENS
         return whole if program.selects is None else SELECTED
 
     def layer_program(self, first: int | None, last: int) -> Program:
-        """Return the program from layer ``first`` to layer ``last``, [T, D] in the dtype.
+        """Return the program from layer ``first`` to layer ``last``: hidden states [T, D].
 
         Layer 0 is the embeddings. ``first`` None: the program's input is token ids; else it is the
-        hidden states of layer ``first``.
+        hidden states of layer ``first``. The output is in the network's dtype.
         """
         program = Program(self.dtype)
         if first is None:
@@ -198,7 +198,10 @@ class CompiledNetwork:
         return program
 
     def add(self, program: Program, *, target: int | None) -> int:
-        """Add all operations from token ids to the last layer; return the buffer of its rows."""
+        """Add the operations from token ids to the last layer; return the buffer of its rows.
+
+        ``target``: the buffer; None: a new one.
+        """
         return self._add_layers(program, 0, self.spec.num_layers, embedded=False, target=target)
 
     @property
@@ -208,11 +211,11 @@ class CompiledNetwork:
     def _add_layers(
         self, program: Program, first: int, last: int, *, embedded: bool, target: int | None
     ) -> int:
-        """Add layers first + 1 .. last, the embedding unless ``embedded``, and the final norm.
+        """Add layers first + 1 to last to a program; after the encoder's last, its final norm.
 
-        ``first`` is below ``last`` if the program's input are rows.
-
-        In a program that selects rows, the last layer computes these alone.
+        Unless ``embedded``, the embeddings are added first. ``first`` is below ``last`` if the
+        program's input are rows. In a program that selects rows, the last layer computes these
+        alone.
         """
         width, spec = self.spec.width, self.spec
         domain = self.domain_after(program)
@@ -245,7 +248,7 @@ class CompiledNetwork:
         return target
 
     def _add_convolution(self, program: Program, embedded: int, hidden: int, target: int) -> None:
-        """Add the convolution of the embeddings, and the norm of its sum with the hidden states."""
+        """Add the convolution of the embeddings, and the norm of its sum with ``hidden``."""
         layer, spec, width = self.convolution, self.spec.convolution, self.spec.width
         assert layer is not None
         assert spec is not None
@@ -276,7 +279,7 @@ class CompiledNetwork:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CompiledHead:
-    """The weights of a head; builds its program from token ids to logits."""
+    """The weights of a compiled encoder's head; builds its program from token ids to logits."""
 
     layout: HeadLayout
     rows: HeadRows
@@ -316,13 +319,13 @@ class CompiledHead:
         )
 
     def can_select(self, network: CompiledNetwork) -> bool:
-        """Return whether the last layer can compute the rows of some tokens only."""
+        """Return whether the last layer can compute some tokens' rows alone, for this head."""
         return self.layout.sees_all is None and network.can_select
 
     def program(self, network: CompiledNetwork, *, chosen: bool = False) -> Program:
         """Return the program from token ids to float32 logits, [B, C] or [T, C].
 
-        ``chosen``: for batches whose rows are chosen: [M, C].
+        ``chosen``: for batches with :attr:`Batch.chosen`: logits of these tokens alone, [M, C].
         """
         mode = ONE_ROW.get(self.rows)
         width, domain = network.spec.width, TOKENS if mode is None else "sequences"
@@ -362,7 +365,7 @@ class CompiledHead:
         return program
 
     def parameters(self) -> Iterator[tuple[str, Array]]:
-        """Yield the name and the values of each parameter, as a head's state dict has them."""
+        """Yield the name and the values of each parameter, named as in a head's state dict."""
         return _parameters(self.reader)
 
     def join_fingerprint(self, encoder: str) -> str:
@@ -377,7 +380,7 @@ class CompiledHead:
 
 
 def _parameters(reader: Reader) -> Iterator[tuple[str, Array]]:
-    """Yield the name and the values of each parameter that a reader has read."""
+    """Yield the name and the values of each parameter that a reader has read, unpacked."""
     for name, layer in reader.made.items():
         if isinstance(layer, np.ndarray):
             yield name, layer
@@ -387,7 +390,10 @@ def _parameters(reader: Reader) -> Iterator[tuple[str, Array]]:
 
 
 def _separator(layout: HeadLayout, config: Mapping[str, Any]) -> int | None:
-    """Return the token that ends the question, for heads whose question tokens are global."""
+    """Return the token that ends a question, if the head needs it, or None.
+
+    A head needs it whose question tokens have global attention.
+    """
     if layout.sees_all != "question":
         return None
     separator = config.get("sep_token_id")

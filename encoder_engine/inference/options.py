@@ -18,7 +18,7 @@ MOST_THREADS = 1024
 
 
 def resolve_dtype(dtype: str, *, quantized: bool) -> str:
-    """Return the dtype of a name; ``"auto"`` is bfloat16 with int8 where the CPU computes it.
+    """Return the dtype's name; for ``"auto"``, float32, and with int8 bfloat16 if the CPU has it.
 
     Raises :class:`ConfigError`.
     """
@@ -35,7 +35,10 @@ def resolve_dtype(dtype: str, *, quantized: bool) -> str:
 
 
 def check_threads(num_threads: object) -> int:
-    """Validate a number of threads; None: the default. Raises :class:`ConfigError`."""
+    """Return the number of threads for calls, checked; for None, the default number.
+
+    Raises :class:`ConfigError`.
+    """
     if num_threads is None:
         return _native.default_threads()
     if (
@@ -53,7 +56,7 @@ def check_threads(num_threads: object) -> int:
 def check_layer_weights(
     layers: tuple[tuple[int, float], ...], num_layers: int
 ) -> tuple[tuple[int, float], ...]:
-    """Return the weight of each layer, in ascending order.
+    """Return the (layer, weight) pairs by ascending layer; weights of a repeated layer are added.
 
     Raises :class:`InputError` for a layer that does not exist and for a weight that is not finite.
     """

@@ -37,14 +37,14 @@ TOKENS, SELECTED, GLOBAL, SEQUENCES, KEYS = "tokens", "selected", "global", "seq
 
 
 class QuantizedRows(NamedTuple):
-    """The buffers of quantized rows: bytes and scales."""
+    """The indices of a program's buffers that hold quantized rows: their bytes, their scales."""
 
     bytes: int
     scales: int
 
 
 class Heads(NamedTuple):
-    """The heads in a buffer's rows: their first element, and the row stride, in elements."""
+    """Attention heads in a program's buffer: its index, their first element, elements per row."""
 
     buffer: int
     first: int
@@ -54,10 +54,10 @@ class Heads(NamedTuple):
 class Terms(NamedTuple):
     """The terms that attention adds to its scores.
 
-    slopes_H: float32, times the distance, subtracted (ALiBi).
-    bias_HR: float32 [H, 2 r + 1], added by distance (T5).
-    distance_keys_ND, distance_queries_ND: vectors multiplied by query and key (DeBERTa), by
-        ``entries_R``, int32 [2 r + 1].
+    slopes_H: float32 [H]; slope times distance is subtracted (ALiBi).
+    bias_HR: float32 [H, 2 r + 1], the number to add for each distance (T5).
+    distance_keys_ND, distance_queries_ND: vectors of distances, multiplied by query and by key
+        (DeBERTa); ``entries_R``, int32 [2 r + 1], has the index of each distance's vector.
     """
 
     slopes_H: Array | None = None
@@ -71,13 +71,16 @@ NO_TERMS = Terms()
 
 
 class Program:
-    """A list of native operations on buffers of float32 or bfloat16 rows; each method adds one.
+    """A list of native operations on buffers of float32 or bfloat16 rows; most methods append one.
 
-    ``INPUT`` and ``OUTPUT`` are the buffers of the batch. The layers must be in ``dtype``, or int8:
-    nothing is checked here.
+    Buffers are named by their indices; ``INPUT`` and ``OUTPUT`` are the caller's. A buffer's domain
+    is
+    the kind of items that have a row in it: tokens, selected tokens, global tokens, texts, keys.
+    The layers must be in ``dtype``, or int8: nothing is checked here.
 
     selects: how the rows of the domain ``"selected"`` are chosen; None: no rows are selected.
-    sees_all: how the rows of the domain ``"global"`` are chosen; None: no rows are global.
+    sees_all: how the rows of the domain ``"global"``, of tokens with global attention, are chosen;
+        None: there are none.
         ``separator_id``: the token that ends a question.
     shares_prefix: the batches' texts begin with a prefix that is computed once.
     """
@@ -102,7 +105,7 @@ class Program:
         self._embeds = self._turns_heads = self._scales_tokens = False
 
     def rows(self, width: int, domain: str = "tokens") -> int:
-        """Add a buffer of rows of ``width`` elements; return its index.
+        """Add a buffer of rows of ``width`` elements of the program's dtype; return its index.
 
         ``domain``: the kind of items of which each has a row: ``"tokens"``, ``"selected"`` tokens,
         ``"global"`` tokens, ``"sequences"`` or ``"keys"``.
@@ -114,7 +117,7 @@ class Program:
         return self._plan.add_buffer(width * 4, domain)
 
     def quantized_rows(self, width: int, domain: str = "tokens") -> QuantizedRows:
-        """Add buffers of quantized rows of ``width`` bytes; return their indices."""
+        """Add buffers for rows of ``width`` bytes and for their scales; return the indices."""
         return QuantizedRows(self._plan.add_buffer(width, domain), self._plan.add_buffer(4, domain))
 
     def embed(
@@ -127,9 +130,9 @@ class Program:
         target: int,
         scaled: bool = False,
     ) -> None:
-        """Add the sum of the batch's rows of three tables, normalized if there is a norm.
+        """Append the embedding: the sum of a row of each table per token, and the norm, if any.
 
-        ``scaled``: the tokens' rows are multiplied by the batch's factors.
+        ``scaled``: the rows of ``tokens`` are multiplied by the batch's :attr:`Batch.token_scales`.
         """
         self._kept_alive += [tokens, positions, segments, norm]
         self._embeds, self._scales_tokens = True, scaled
@@ -145,7 +148,7 @@ class Program:
         )
 
     def widen(self, source: int, target: int, width: int) -> None:
-        """Add the conversion of bfloat16 rows to float32."""
+        """Append the conversion of bfloat16 rows to float32."""
         self._plan.widen(width, source, target)
 
     def pool(
@@ -158,16 +161,16 @@ class Program:
         normalized: bool = False,
         wide: bool = False,
     ) -> None:
-        """Add the pooling of each text's rows to one row; ``wide``: the rows are float32."""
+        """Append the pooling of each text's rows to one row; ``wide``: the rows are float32."""
         self._plan.pool(self._half and not wide, mode, normalized, width, source, target)
 
     def dense(
         self, layer: Dense, source: int, target: int, *, function: str = "none", gated: bool = False
     ) -> None:
-        """Add ``function(source @ weight.T + bias)``.
+        """Append a dense layer: ``target = function(source @ weight.T + bias)``.
 
-        gated: return ``function(first half) * second half`` of the layer's output instead; a half
-        must be whole panels.
+        gated: ``target = function(first half) * second half`` of the layer's output instead; a half
+        must be whole panels of the packed weight.
         """
         self._kept_alive.append(layer)
         width = layer.width // 2 if gated else layer.width
@@ -186,7 +189,7 @@ class Program:
         function: str = "none",
         gated: bool = False,
     ) -> None:
-        """Add a dense layer in int8; a quantized target gets the result's bytes and scales.
+        """Append a dense layer in int8; a quantized target gets the result's bytes and scales.
 
         gated: see :meth:`dense`.
         """
@@ -210,9 +213,9 @@ class Program:
         total: int | None = None,
         quantized: QuantizedRows | None = None,
     ) -> None:
-        """Add the norm of ``source + residual``.
+        """Append the norm of the rows ``source + residual``.
 
-        ``total``: the buffer for the sum. ``quantized``: quantize the result too.
+        ``total``: the buffer for the sum. ``quantized``: buffers for the norm's quantized result.
         """
         self._kept_alive.append(norm)
         self._plan.normalize(
@@ -223,7 +226,7 @@ class Program:
         )
 
     def normalize_heads(self, norm: NormWeights, heads: Heads, *, num_heads: int) -> None:
-        """Add a norm of each of ``num_heads`` heads of a row separately, in place."""
+        """Append a norm, in place, of each of ``num_heads`` heads of a row by itself."""
         self._kept_alive.append(norm)
         self._plan.normalize_heads(
             *(self._half, address(norm.factors), address(norm.bias), len(norm.weight), num_heads),
@@ -233,19 +236,22 @@ class Program:
     def activate(
         self, source: int, target: int, width: int, *, function: str, gated: bool = False
     ) -> None:
-        """Add an activation; ``gated``: ``activation(first half) * second half`` of 2 ``width``."""
+        """Append an activation of rows of ``width``.
+
+        ``gated``: source rows are 2 ``width`` wide: ``function(first half) * second half``.
+        """
         self._plan.activate(self._half, function, gated, width, source, target)
 
     def add(self, source: int, other: int, target: int, width: int) -> None:
-        """Add the sum of the rows of two buffers."""
+        """Append the sum of two buffers' rows, written to ``target``."""
         self._plan.add(self._half, width, source, other, target)
 
     def rotate(
         self, table_PD: Array, head_dim: int, heads: int, *, num_heads: int, row_width: int
     ) -> None:
-        """Add rotary embedding of the first ``num_heads`` heads of each row, in place.
+        """Append the rotary embedding, in place, of the first ``num_heads`` heads of each row.
 
-        Rotates the first features of each head, as many as the table has.
+        It rotates the first features of each head, as many as the table has.
         """
         self._kept_alive.append(table_PD)
         self._turns_heads = True
@@ -255,7 +261,7 @@ class Program:
         )
 
     def quantize(self, source: int, target: QuantizedRows, width: int) -> None:
-        """Add the quantization of rows to int8 with a scale per row."""
+        """Append the quantization of rows to 8-bit integers with a scale per row."""
         self._plan.quantize(self._half, width, source, *target)
 
     def attend(
@@ -270,9 +276,9 @@ class Program:
         window: int | None = None,
         sees_global: bool = False,
     ) -> None:
-        """Add attention of the query's rows over each text's keys and values.
+        """Append attention of the query's rows over each text's keys and values.
 
-        sees_global: queries attend to the batch's global rows beyond the window.
+        sees_global: queries attend to the text's global tokens beyond the window too.
         """
         self._kept_alive.append(terms)
         self._plan.attend(
@@ -292,31 +298,34 @@ class Program:
         )
 
     def take_rows(self, source: int, target: int, width: int) -> None:
-        """Add a gather of the rows, out of all tokens', that the target buffer has a row for."""
+        """Append a gather, from the rows of all tokens, of those that ``target`` has a row for."""
         self._plan.take_rows(self._half, width, source, target)
 
     def take_all(self, source: int, width: int, target: int | None) -> int:
-        """Add a copy of every text's rows, with the shared prefix repeated; return the buffer."""
+        """Append a copy of each text's rows, with the shared prefix in each; return its buffer."""
         target = self.rows(width, KEYS) if target is None else target
         self._plan.take_rows(self._half, width, source, target, rows=KEYS)
         return target
 
     def take_heads(self, source: Heads, target: int, width: int) -> None:
-        """Add a gather of ``width`` elements of heads, for tokens that the target has a row for."""
+        """Append a gather of ``width`` elements of heads, for the rows that ``target`` has."""
         self._plan.take_heads(self._half, width, source, target)
 
     def put_rows(self, source: int, target: int, width: int) -> None:
-        """Add a scatter of selected or global rows into the rows of all tokens."""
+        """Append a scatter of selected or global rows over the rows of all tokens in ``target``."""
         self._plan.put_rows(self._half, width, source, target)
 
     def take_neighbours(self, source: int, target: int, width: int, kernel_size: int) -> None:
-        """Add the rows of each token's ``kernel_size`` neighbours, zeros beyond the text's ends."""
+        """Append the joining of each token's ``kernel_size`` neighbours; zeros beyond the text."""
         self._plan.take_neighbours(self._half, width, kernel_size, source, target)
 
     def run(
         self, batch: Batch, output: Array, num_threads: int, *, input_rows: Array | None = None
     ) -> None:
-        """Run all operations; ``input_rows``: the input of a program that starts from rows."""
+        """Run all operations on a batch; the result is written to ``output``.
+
+        ``input_rows``: the input of a program that starts from rows instead of token ids.
+        """
         positions = batch.positions if self._turns_heads else None
         position_ids = batch.position_ids if self._embeds else None
         scales = batch.token_scales if self._scales_tokens else None
@@ -348,7 +357,10 @@ class Program:
 
 
 def _vectors(vectors_ND: Array | None, spec: AttentionSpec) -> tuple[int, int, int]:
-    """Return the address, the stride between vectors and the stride between heads, in elements."""
+    """Return the vectors' address, and the strides from one to the next and from head to head.
+
+    Strides are in elements. All are 0 for None.
+    """
     if vectors_ND is None:
         return (0, 0, 0)
     return (address(vectors_ND), vectors_ND.shape[1], spec.head_dim)

@@ -119,11 +119,11 @@ class PromptedSpanHead:
         )
 
     def __call__(self, states_TD: Rows, rows: WordRows, *, num_threads: int) -> list[Rows]:
-        """Return the probabilities of each item's spans, [W, K, C].
+        """Return for each item the probabilities of its spans by label, [W, K, C].
 
-        0 if a span ends after the text.
+        The span at [w, k] has the words w to w + k; if it would end after the text, 0.
 
-        ``states_TD``: the encoder's hidden states. The span at [w, k] has the words w to w + k.
+        ``states_TD``: the encoder's hidden states.
         """
         used = np.concatenate([rows.labels.ravel(), rows.tokens])
         used_TD = np.ascontiguousarray(states_TD[used])

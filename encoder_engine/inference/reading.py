@@ -28,7 +28,7 @@ __all__ = ["ReadCheckpoint", "read_checkpoint"]
 
 
 class ReadCheckpoint(NamedTuple):
-    """The layers of a checkpoint; ``mapped_files``: None if no weight is memory-mapped."""
+    """The layers of a checkpoint, and its mapped files; None: no weight is memory-mapped."""
 
     network: CompiledNetwork
     head: CompiledHead | None

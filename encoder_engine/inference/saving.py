@@ -77,7 +77,7 @@ def save_checkpoint(encoder: CompiledEncoder, directory: str | os.PathLike[str])
 
 
 def _tensors(spec: EncoderSpec, parameters: Iterable[tuple[str, Array]]) -> dict[str, Array]:
-    """Return a checkpoint's tensors by their names in the file."""
+    """Return the tensors of a checkpoint, by their names in it, from an encoder's parameters."""
     found = dict(parameters)
     tensors: dict[str, Array] = {}
     renames = find_family(spec.model_type).renames

@@ -1,4 +1,4 @@
-"""The head that classifies spans of words, without PyTorch: see ``models/span_head.py``.
+"""The head that classifies spans of words, without PyTorch; ``models/span_head.py`` explains it.
 
 Dimensions: M packed word rows, S spans, D width of the encoder, H width of the head, C outputs.
 """
@@ -29,7 +29,7 @@ __all__ = ["CompiledSpanHead", "span_head_shapes"]
 def span_head_shapes(
     width: int, num_outputs: int, *, hidden: int, summary: str
 ) -> dict[str, tuple[int, ...]]:
-    """Return the shape of each weight of a head."""
+    """Return the shape of each weight of a span head, by name."""
     shapes: dict[str, tuple[int, ...]] = {
         "start.weight": (hidden, width),
         "start.bias": (hidden,),
@@ -87,7 +87,7 @@ class CompiledSpanHead:
     def _summaries(
         self, hidden_MD: Rows, offsets: Integers, num_threads: int
     ) -> Iterator[tuple[Integers, Integers, Rows]]:
-        """Yield, by width, first rows [N], last rows [N] and the dense layer's g part, [N, H]."""
+        """Yield, for each width of spans, first rows [N], last rows [N] and g's part, [N, H]."""
         values_MH = self._summary(hidden_MD, num_threads=num_threads)
         scores_M1 = np.zeros((len(values_MH), 1), np.float32)
         if self._attention is not None:

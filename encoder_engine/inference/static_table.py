@@ -37,9 +37,9 @@ _LARGEST = 1e30
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StaticTable:
-    """An embedding table, with the row and the factor of each token id.
+    """An embedding table, with a table row and a factor for each token id.
 
-    rows_VD: float32, float16, bfloat16 or int8.
+    rows_VD: the table, in float32, float16, bfloat16 or int8.
     mapping_N: the row of each id, int32; None: the id is the row.
     weights_N: the factor of each id, float32; None: 1.
     left_out: an id that pooling ignores; -1: none.
@@ -87,17 +87,17 @@ class StaticTable:
 
     @property
     def dtype(self) -> str:
-        """The name of the rows' dtype."""
+        """The name of the dtype of the table's rows."""
         return dtype_name(self.rows_VD.dtype)
 
     @property
     def width(self) -> int:
-        """The number of features of a row, D."""
+        """The number of features of a table row, D."""
         return int(self.rows_VD.shape[1])
 
     @property
     def num_ids(self) -> int:
-        """The number of token ids that have a row, N."""
+        """The number of token ids that have a table row, N."""
         if self.mapping_N is not None:
             return len(self.mapping_N)
         return len(self.rows_VD if self.weights_N is None else self.weights_N)
@@ -133,7 +133,7 @@ class StaticTable:
         return found_BD
 
     def fingerprint(self) -> str:
-        """Return the SHA-256 of the table, the mapping and the weights."""
+        """Return the SHA-256 of the table, each id's row and factor, and the left-out id."""
         digest = hashlib.sha256()
         for array in (self.rows_VD, self.mapping_N, self.weights_N):
             if array is None:

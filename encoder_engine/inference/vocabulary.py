@@ -46,7 +46,7 @@ class Vocabulary:
     def logits(
         self, rows_MD: npt.NDArray[np.float32], token_ids: list[int], *, num_threads: int
     ) -> npt.NDArray[np.float32]:
-        """Return the logits of some tokens, float32 [M, K]."""
+        """Return the logits of the tokens ``token_ids`` for each row, float32 [M, K]."""
         chosen = pack(np.ascontiguousarray(self.weight[token_ids]), None)
         rows = cast(rows_MD, dtype_name(self.weight.dtype))
         return self._capped(widen(project_rows(rows, chosen, num_threads=num_threads)))

@@ -71,11 +71,12 @@ class BlockInputs(NamedTuple):
 
     sequences: the offsets of the packed sequences.
     position_ids_T: positions, where any block has rotary embeddings.
-    relative_bias_HR: the number added to the scores at each distance.
-    global_rows: rows that attend to, and are attended by, their whole sequence beyond the window.
+    relative_bias_HR: the number added to the scores at each distance, where all blocks share it.
+    global_rows: tokens with global attention: they see, and are seen by, their whole sequence.
     distances: vectors of distances, for disentangled attention.
     with_probabilities: blocks return their attention probabilities too.
-    marks_TC: marks of the keys; blocks then return statistics of their attention instead.
+    marks_TC: boolean properties of the keys, for :func:`encoder_engine.ops.attention_statistics`;
+        blocks then return its statistics instead of probabilities.
     """
 
     sequences: Sequences
@@ -99,7 +100,7 @@ class _Terms(TypedDict):
 class SelfAttention(nn.Module):
     """Multi-head self-attention; query, key and value are one GEMM.
 
-    ``constants``: tables of angles, slopes and buckets by their parameters, which blocks share.
+    ``constants``: tables of angles, slopes and buckets that blocks share, by what determines them.
     """
 
     def __init__(
@@ -142,9 +143,10 @@ class SelfAttention(nn.Module):
     def forward(
         self, hidden_TD: Tensor, inputs: BlockInputs, rows: SelectedRows | None = None
     ) -> tuple[Tensor, Weights | None]:
-        """Return the output [T, D], and probabilities [B, H, L, L] or statistics, or None.
+        """Return attention's output [T, D], and its weights' probabilities or statistics, or None.
 
-        ``rows``: return only these rows, [M, D], without probabilities; global rows are not
+        Probabilities are [B, H, L, L]; ``inputs`` says which of the two is requested, if any.
+        ``rows``: return only these rows, [M, D], and None; tokens with global attention are not
         allowed then.
         """
         query, key, value = self._heads_of(hidden_TD, inputs.position_ids_T)
@@ -215,7 +217,10 @@ class SelfAttention(nn.Module):
         return query, key, value
 
     def _disentangled(self, distances: Distances | None) -> ops.Disentangled | None:
-        """Project the distance vectors, by projections of their own or by those of the tokens."""
+        """Project the distance vectors, by projections of their own or by those of the tokens.
+
+        None if there are no distance vectors or the block does not use them.
+        """
         if distances is None or not self.spec.disentangled:
             return None
         vectors_ND = distances.vectors_ND
@@ -237,7 +242,7 @@ class SelfAttention(nn.Module):
         )
 
     def _project(self, rows_TD: Tensor) -> Tensor:
-        """Return query, key and value.
+        """Return query, key and value side by side, [T, (H + 2 K) d].
 
         Without ``key_bias``, the key's bias gets a zero gradient.
         """
@@ -269,7 +274,7 @@ class SelfAttention(nn.Module):
         mixed_THD: Tensor,
         probabilities: Tensor | None,
     ) -> tuple[Tensor, Tensor | None]:
-        """Compute global rows with their own projections, and write them over the result."""
+        """Compute tokens with global attention by their projections; write them over the result."""
         assert self.global_query is not None
         assert self.global_key_value is not None
         rows_M = everywhere.rows.long()
@@ -300,7 +305,7 @@ def _normalized(norm: Norm | None, heads_THD: Tensor) -> Tensor:
 
 
 def _turned(query: Tensor, key: Tensor, turn: ops.Turn) -> tuple[Tensor, Tensor]:
-    """Rotate the first features of each head: as many as the table of angles has."""
+    """Rotate query and key: the first features of each head, as many as the angle table has."""
     width = turn.table_PD.shape[1]
     if width == query.shape[2]:
         return ops.rotary(query, key, *turn)
@@ -328,7 +333,7 @@ class DistanceVectors(nn.Module):
         self.entries = Constant(entries)
 
     def forward(self) -> Distances:
-        """Return the vectors, normalized where the spec has a norm."""
+        """Return the vectors, normalised where the specification has a norm for them."""
         vectors_ND = self.table.weight
         if self.norm is not None:
             vectors_ND = self.norm(vectors_ND)

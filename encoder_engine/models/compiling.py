@@ -43,7 +43,7 @@ def find_compiled_encoder() -> type[CompiledEncoder]:
 def compile_network(
     network: Network, dtype: str | torch.dtype | None, quantization: str | None
 ) -> CompiledEncoder:
-    """Compile a network for inference; see :meth:`Encoder.compile_for_inference`."""
+    """Return a :class:`CompiledEncoder` of a network; see :meth:`Encoder.compile_for_inference`."""
     check_modules(network, "compiled")
     dense = {f"{name}.weight" for name, m in network.named_modules() if isinstance(m, Linear)}
     # Packing copies dense weights; others would be shared with the module.

@@ -106,7 +106,7 @@ class CRF(nn.Module):
 
     @staticmethod
     def _scores_of(score_K: Tensor, wanted: Tensor | None, there: npt.NDArray[np.int64]) -> Tensor:
-        """Return ``score_K`` for each sequence, but 0 for those whose ``wanted`` is False."""
+        """Return ``score_K`` for each sequence in ``there``, and 0 where ``wanted`` is False."""
         score_NK = score_K.expand(len(there), -1)
         if wanted is None:
             return score_NK
@@ -115,7 +115,7 @@ class CRF(nn.Module):
 
     @torch.no_grad()
     def decode(self, emissions_MK: Tensor, sequences: Sequences) -> npt.NDArray[np.int64]:
-        """Return the tags with the highest score of each sequence (Viterbi), int64 [M]."""
+        """Return the highest-scoring tags of each sequence (Viterbi), packed: int64 [M]."""
         start, end, transitions = (score.float().cpu().numpy() for score in self.scores())
         emissions = emissions_MK.float().cpu().numpy()
         return viterbi(emissions, sequences.offsets, start, end, transitions)
@@ -129,7 +129,7 @@ def _score(
     end_NK: Tensor,
     transitions_KK: Tensor,
 ) -> Tensor:
-    """Return the summed scores of all sequences' tags."""
+    """Return the score of the tags ``tags_M``, summed over all sequences."""
     cu_seqlens = sequences.cu_seqlens.long()
     there = cu_seqlens.diff() > 0
     firsts, lasts = cu_seqlens[:-1][there], cu_seqlens[1:][there] - 1

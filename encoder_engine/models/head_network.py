@@ -129,7 +129,7 @@ class HeadNetwork(nn.Module):
 
     @property
     def config(self) -> dict[str, Any]:
-        """The configuration, with the labels' names."""
+        """The encoder's Hugging Face configuration, with the names of this head's labels."""
         return self.encoder.config
 
     @property
@@ -138,7 +138,7 @@ class HeadNetwork(nn.Module):
         return label_names(self.config)
 
     def _count_outputs(self, num_labels: int | None) -> int:
-        """Return the number of outputs; for a new ``num_labels``, rename the labels."""
+        """Return the number of the head's outputs; if ``num_labels`` is new, rename the labels."""
         has_labels = self.task != "masked-lm" and self.layout.num_outputs is None
         if has_labels and num_labels is not None and num_labels != count_labels(self.config):
             names = {str(number): f"LABEL_{number}" for number in range(num_labels)}
@@ -147,10 +147,11 @@ class HeadNetwork(nn.Module):
         return count_outputs(self.layout, self.encoder.spec, self.config)
 
     def encode(self, batch: PackedBatch, global_rows: SelectedRows | None = None) -> EncoderOutput:
-        """Encode a batch with the pooler and global rows that the head needs.
+        """Encode a batch with the pooler and the global attention that the head needs.
 
-        If the head reads only the first row of each sequence, the last block computes only these
-        rows.
+        ``global_rows``: the tokens with global attention; None: those that the head's layout
+        states. If the head reads only the first row of each sequence, the last block computes only
+        these rows.
         """
         if global_rows is None and self.layout.sees_all is not None:
             global_rows = self._choose_global_rows(batch)

@@ -115,7 +115,7 @@ class MaskedLM(HeadModel):
     def predictions_of(
         self, hidden_TD: Tensor, rows_M: Tensor, labels_M: Tensor
     ) -> ops.MaskedTokenLoss:
-        """Return the summed loss and the argmax tokens from rows of an encoder's output."""
+        """Return the summed loss and the argmax tokens of rows of an encoder's output."""
         hidden_ME = self.head.transform(F.embedding(rows_M, hidden_TD))
         rows = torch.arange(rows_M.shape[0], device=rows_M.device)
         return ops.masked_cross_entropy(
@@ -133,56 +133,65 @@ class MaskedLM(HeadModel):
 
 class _PlainModel(HeadModel):
     def forward(self, batch: PackedBatch, global_rows: SelectedRows | None = None) -> Tensor:
-        """Return the logits; ``global_rows`` attend beyond a window; None: those the head needs."""
+        """Return the head's logits.
+
+        ``global_rows``: the tokens that attend beyond a window; None: those that the head needs.
+        """
         return self.numbers(self.encode(batch, global_rows))
 
 
 class NextSentence(_PlainModel):
-    """Classifies whether a text follows another (BERT) or is in order with it (ALBERT): [B, 2]."""
+    """An encoder with a head for pairs of segments, [B, 2]: whether they are as in the text.
+
+    In BERT's negatives the second segment is of another text, in ALBERT's the two are exchanged.
+    """
 
     task = "next-sentence"
 
 
 class SequenceClassification(_PlainModel):
-    """Returns logits of each sequence's labels, [B, C]; a single label is a regression."""
+    """An encoder with a head that labels sequences: logits [B, C]; one label is a regression."""
 
     task = "sequence-classification"
 
 
 class MultipleChoice(_PlainModel):
-    """Returns one score per sequence, which is one choice of a question: [B, 1]."""
+    """An encoder with a head that scores each choice of a question, a sequence each: [B, 1]."""
 
     task = "multiple-choice"
 
 
 class TokenClassification(_PlainModel):
-    """Returns logits of each token's labels, [T, C]."""
+    """An encoder with a head that labels tokens: logits [T, C]."""
 
     task = "token-classification"
 
 
 class ReplacedTokens(HeadModel):
-    """Detects replaced tokens (ELECTRA): logits [T], above zero for replaced ones."""
+    """An encoder with a head that detects replaced tokens (ELECTRA): logits [T], positive if so."""
 
     task = "replaced-tokens"
 
     def forward(self, batch: PackedBatch) -> Tensor:
-        """Return logits [T]."""
+        """Return each token's logit of having been replaced, [T]."""
         return self.numbers(self.encode(batch)).squeeze(1)
 
 
 class Spans(NamedTuple):
-    """The logits [T] of each token to be an answer's first, and its last, token."""
+    """The logits, [T], of each token as the first and as the last one of an answer."""
 
     start_T: Tensor
     end_T: Tensor
 
 
 class QuestionAnswering(HeadModel):
-    """Finds the span of a text that answers a question."""
+    """An encoder with a head that finds the span of a text that answers a question."""
 
     task = "question-answering"
 
     def forward(self, batch: PackedBatch, global_rows: SelectedRows | None = None) -> Spans:
-        """Return the logits of the span's start and end."""
+        """Return the logits of the answer's start and end.
+
+        ``global_rows``: the tokens that attend beyond a window; None: those that the head needs.
+        """
         return Spans(*self.numbers(self.encode(batch, global_rows)).unbind(1))

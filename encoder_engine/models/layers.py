@@ -48,7 +48,7 @@ class Embedding(nn.Module):
         self.projection = Linear(spec.width, width) if projected else None
 
     def forward(self, batch: PackedBatch) -> Tensor:
-        """Embed a batch: [T, D]."""
+        """Return a batch's embedded tokens, [T, D]."""
         norm = self.norm
         hidden_TE = ops.embedding(
             batch.input_ids,
@@ -107,7 +107,7 @@ class Embedding(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """Two dense layers with an activation or a gated activation (GeGLU, SwiGLU) between."""
+    """Two dense layers with an activation, or a gated one (GeGLU, SwiGLU), between them."""
 
     def __init__(self, spec: FeedForwardSpec, *, width: int) -> None:
         super().__init__()
@@ -123,7 +123,7 @@ class FeedForward(nn.Module):
 
     @property
     def reads_bytes(self) -> bool:
-        """True if the layer takes rows of bytes with scales, and computes in int8."""
+        """True if the layer computes in int8 and takes rows of bytes with a scale each."""
         layers = (self.up, self.down)
         is_quantized = all(isinstance(layer, QuantizedLinear) for layer in layers)
         return is_quantized and self.spec.activation in GELU
@@ -188,8 +188,9 @@ class Block(nn.Module):
     def forward(
         self, hidden_TD: Tensor, inputs: BlockInputs, rows: SelectedRows | None = None
     ) -> tuple[Tensor, Weights | None]:
-        """Return the output [T, D], and probabilities [B, H, L, L] or statistics, or None.
+        """Return the block's output [T, D], and attention probabilities or statistics, or None.
 
+        Probabilities are [B, H, L, L]; ``inputs`` says which of the two is requested, if any.
         ``rows``: return only these rows, [M, D].
         """
         if self.spec.norm_first:
@@ -241,7 +242,7 @@ class Block(nn.Module):
 
 
 class Pooler(nn.Module):
-    """A dense layer and tanh on each sequence's first row."""
+    """A dense layer and tanh, applied to each sequence's first row."""
 
     def __init__(self, spec: EncoderSpec) -> None:
         super().__init__()
@@ -274,7 +275,7 @@ class Convolution(nn.Module):
         return output_TD
 
     def _neighbours(self, input_TD: Tensor, sequences: Sequences) -> list[Tensor]:
-        """Return every token's neighbour at each of the K kernel offsets: K tensors [T, D]."""
+        """Return each token's neighbour at every offset of the kernel, as a list of [T, D]."""
         reach = self.spec.kernel_size // 2
         places = sequences.positions
         lengths = sequences.cu_seqlens.diff()[sequences.sequence_ids]

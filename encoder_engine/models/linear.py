@@ -21,10 +21,10 @@ Layer = TypeVar("Layer", bound=nn.Module)
 
 
 class Linear(nn.Linear):
-    """``input @ weight.T + bias``, optionally followed by GELU."""
+    """A dense layer: ``input @ weight.T + bias``, optionally followed by GELU."""
 
     def reset_parameters(self) -> None:
-        """Draw the weights, unless they are on the meta device."""
+        """Draw random weights, unless they are on the meta device."""
         # Drawing on the meta device imports torch's compiler, which takes longer than loading.
         if not self.weight.is_meta:
             super().reset_parameters()
@@ -41,7 +41,7 @@ class Linear(nn.Linear):
         *,
         gelu: Approximation | None = None,
     ) -> Tensor:
-        """Multiply the input with any weight, [T, N]: the computation of ``forward``."""
+        """Return ``input @ weight.T + bias``, [T, N], for any weight: what ``forward`` computes."""
         if gelu is None:
             return ops.linear(input_TK, weight_NK, bias_N)
         return ops.bias_gelu(ops.linear(input_TK, weight_NK), bias_N, approximate=gelu)
@@ -80,7 +80,7 @@ class QuantizedLinear(nn.Module):
     def requantize(
         self, bytes_TK: Tensor, scale_T: Tensor, *, gelu: Approximation | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Return the output quantized, bytes [T, N] and scales [T], for the next layer."""
+        """Return the layer's output quantized for the next layer: bytes [T, N] and scales [T]."""
         return ops.requantized_linear(bytes_TK, scale_T, self.quantized, gelu=gelu)
 
     def _apply(self, *_: object, **__: object) -> QuantizedLinear:
@@ -102,12 +102,12 @@ class QuantizedLinear(nn.Module):
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Pack the integers for this machine."""
+        """Pack the int8 weight that was pickled, in this machine's layout."""
         self.__dict__.update(state, quantized=ops.QuantizedWeight.pack(*state["quantized"]))
 
 
 def dense_weights(module: nn.Module) -> list[nn.Parameter]:
-    """Return the weights and biases of all dense layers."""
+    """Return the weights and biases of all :class:`Linear` layers of a module."""
     layers = [layer for layer in module.modules() if isinstance(layer, Linear)]
     return [weight for layer in layers for weight in layer.parameters()]
 
@@ -115,7 +115,7 @@ def dense_weights(module: nn.Module) -> list[nn.Parameter]:
 def replace_layers(
     module: nn.Module, kind: type[Layer], make: Callable[[Layer], nn.Module]
 ) -> None:
-    """Replace every layer of a kind by ``make(layer)``; shared layers stay shared.
+    """Replace every layer of the class ``kind`` by ``make(layer)``; shared layers stay shared.
 
     Each layer is freed before the next replacement is made, so peak memory grows by one layer.
     """
@@ -137,6 +137,6 @@ class Table(nn.Embedding):
     """An embedding table: one learned vector per id."""
 
     def reset_parameters(self) -> None:
-        """Draw the vectors, unless they are on the meta device."""
+        """Draw random vectors, unless they are on the meta device."""
         if not self.weight.is_meta:
             super().reset_parameters()

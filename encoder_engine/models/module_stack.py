@@ -1,4 +1,6 @@
-"""Computes module stacks, mixed layers, chosen rows and pooled vectors by PyTorch, on any device.
+"""Computes by PyTorch what follows the encoder: module stacks, mixed layers, pooled vectors.
+
+A module stack is the sequence of dense and norm modules that sentence-transformers puts last.
 
 T packed tokens, B sequences, D features; R rows, K features in, N features out.
 """
@@ -45,7 +47,7 @@ _ACTIVATIONS: dict[StackActivation, Callable[[Tensor], Tensor]] = {
 
 
 class StackComputer:
-    """Applies module stacks; keeps copies of their weights in the rows' dtype, on their device."""
+    """Computes module stacks; keeps their weights on the rows' device and in the rows' dtype."""
 
     def __init__(self) -> None:
         # By the id of the array, and the dtype.
@@ -83,7 +85,7 @@ class StackComputer:
 
 
 def mix_layers(output: EncoderOutput, layers: tuple[tuple[int, float], ...]) -> Tensor:
-    """Return the weighted sum of hidden states, float32 [T, D]."""
+    """Return a weighted sum of hidden states, float32 [T, D]; ``layers``: (index, weight) pairs."""
     assert output.hidden_states is not None
     mixed: Any = 0.0
     for layer, weight in layers:
@@ -93,7 +95,7 @@ def mix_layers(output: EncoderOutput, layers: tuple[tuple[int, float], ...]) -> 
 
 
 def pooled_rows(sequences: Sequences, mode: PoolingMode) -> SelectedRows:
-    """Return the row of each sequence that a pooling mode reads, such as the first."""
+    """Return the single row of each sequence that a pooling mode reads: the first or the last."""
     offsets = sequences.offsets
     rows = offsets[:-1] if mode == "cls" else offsets[1:] - 1
     return SelectedRows(torch.from_numpy(rows.astype("int64")).to(sequences.device), sequences)

@@ -59,7 +59,7 @@ class EncoderOutput:
     attentions: tuple[Tensor, ...] | None = None
 
     def padded(self, length: int | None = None) -> Tensor:
-        """Return ``last_hidden_state`` padded with zeros, [B, L, D]."""
+        """Return ``last_hidden_state`` padded with zeros, [B, ``length``, D]."""
         return pad(self.last_hidden_state, self.sequences, length=length)
 
 
@@ -105,12 +105,12 @@ class Network(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """The device of the weights."""
+        """The device of the encoder's weights."""
         return self.embedding.tokens.weight.device
 
     @property
     def dtype(self) -> torch.dtype:
-        """The dtype of the weights."""
+        """The dtype of the encoder's weights."""
         return self.embedding.tokens.weight.dtype
 
     @property
@@ -166,7 +166,7 @@ class Network(nn.Module):
         output_pooled: False skips the pooler.
         global_rows: rows that attend to, and are attended by, their whole sequence; for blocks with
             a window and ``global_projections`` (Longformer).
-        rows: M rows to compute; the output has no others, and the last block computes no others.
+        rows: the M rows to return; the last block computes no others.
             The pooler then takes the first of them in each sequence.
 
         ``torch.compile(encoder, fullgraph=True)`` and ``torch.export.export`` compile the encoder
@@ -211,9 +211,9 @@ class Network(nn.Module):
     def encode_unattended(self, batch: PackedBatch, unattended: Sequence[int]) -> Tensor:
         """Encode a batch in which no token attends to each sequence's last tokens, [T, D].
 
-        ``unattended``: the number of these last tokens in each sequence. They attend to the others,
-        like the mask tokens of ColBERT's queries. Raises :class:`UnsupportedFeatureError` where
-        :func:`refuse_unattended` gives a reason.
+        ``unattended``: the number of these last tokens in each sequence. They attend to the tokens
+        before the first of them, like the mask tokens of ColBERT's queries. Raises
+        :class:`UnsupportedFeatureError` where :func:`refuse_unattended` gives a reason.
         """
         reason = refuse_unattended(self.spec, batch.sequences.max_seqlen)
         if reason is not None:
@@ -232,7 +232,7 @@ class Network(nn.Module):
     ) -> tuple[ops.AttentionStatistics, ...]:
         """Return the statistics of every block's attention, in memory that grows with T.
 
-        marks_TC: bool [T, C]; marks of each token as a key. See ``ops.attention_statistics``.
+        marks_TC: bool [T, C], properties of each token as a key; see ``ops.attention_statistics``.
         """
         checked = self._checked(batch)
         inputs = self._block_inputs(checked, False, None)._replace(
@@ -250,7 +250,7 @@ class Network(nn.Module):
         *,
         keep: bool,
     ) -> tuple[list[Tensor], list[Weights]]:
-        """Return the last output, or with ``keep`` all, and the requested attention weights.
+        """Return hidden states, the last or with ``keep`` all, and the requested attention weights.
 
         The block at index ``last`` of the order computes only ``rows``.
         """

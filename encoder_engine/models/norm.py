@@ -35,7 +35,7 @@ class Norm(nn.Module):
     def forward(
         self, input_TD: Tensor, *, residual_TD: Tensor | None = None, dropout: float = 0.0
     ) -> Tensor:
-        """Normalise ``dropout(input) + residual``, [T, D]."""
+        """Return the norm of ``dropout(input) + residual``, [T, D]."""
         if not self.spec.centred:
             return ops.rms_norm(
                 *(input_TD, self.factors_D),

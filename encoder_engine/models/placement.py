@@ -17,7 +17,7 @@ _DTYPES = {
 
 
 def resolve_device(device: str | torch.device, *, quantized: bool = False) -> torch.device:
-    """Return a device; ``"auto"`` is CUDA if there is one, else, and always with int8, the CPU.
+    """Return the device of a name; ``"auto"``: CUDA if there is one and not for int8, else the CPU.
 
     Raises :class:`ConfigError` for a device that torch does not know or the machine lacks.
     """

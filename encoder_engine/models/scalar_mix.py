@@ -16,7 +16,7 @@ __all__ = ["ScalarMix"]
 
 
 class ScalarMix(nn.Module):
-    """``scale * sum(softmax(scores)[i] * hidden_states[i])``, of ``num_layers`` + 1 states.
+    """The mix ``scale * sum(softmax(scores)[i] * hidden_states[i])`` of ``num_layers`` + 1 states.
 
     ``scale`` and ``scores`` are learned; the initial mix is the mean of all states, the embeddings
     included.

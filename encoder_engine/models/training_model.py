@@ -1,7 +1,7 @@
 """The base of models that a training loop trains, and their input.
 
-Losses are sums with their numbers of terms: the loop divides by the terms of the whole step, over
-all micro-batches and processes.
+Losses are sums, each with its number of terms: the loop divides by the terms of the whole step,
+over all micro-batches and processes.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Inputs(NamedTuple):
 
     ``batch``: the tokens; corrupted ones in pretraining.
     ``targets``: tensors by name: int64 classes and rows, float32 scores.
-    ``rows``: the rows of the encoder's output that any head reads; targets that name rows index
-    these. None: all rows.
+    ``rows``: the rows of the encoder's output that any head reads; row numbers among the targets
+    are indices into them. None: all rows.
     ``gradient``: for a :class:`CoupledModel`, the gradient of the step's loss on the vectors.
     """
 
@@ -46,7 +46,7 @@ class Inputs(NamedTuple):
     gradient: Tensor | None = None
 
     def to(self, device: str | torch.device) -> Inputs:
-        """Return a copy on another device; copies to a CUDA device are asynchronous."""
+        """Return a copy of the input on another device, asynchronously for a CUDA device."""
         targets = {name: moved(target, device) for name, target in self.targets.items()}
         rows = None if self.rows is None else self.rows.to(device)
         gradient = None if self.gradient is None else self.gradient.to(device)
@@ -79,7 +79,7 @@ class LossSum(NamedTuple):
 
 
 class TrainingModel(nn.Module, ABC):
-    """The base of what the training loop trains: summed losses of a step's input.
+    """The base class of models that the training loop trains: they return summed losses.
 
     ``encoder``: the encoder that the run is for.
     ``weights``: the weight of each loss's mean in the total loss.

@@ -1,4 +1,4 @@
-"""The activation of a cross-encoder's logits, as its directory states it."""
+"""The activation of a cross-encoder's logits, as its model directory states it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ACTIVATION_NAMES: dict[Activation, str] = {_KNOWN[name]: name for name in revers
 
 
 def check_activation(activation: str) -> Activation:
-    """Validate the name of an activation. Raises :class:`InputError` for an unknown one."""
+    """Return ``activation`` if it is a known name; raise :class:`InputError` if not."""
     for known in ACTIVATION_NAMES:
         if activation == known:
             return known
@@ -39,7 +39,10 @@ def check_activation(activation: str) -> Activation:
 
 
 def read_activation(directory: Path, folder: Path) -> Activation | None:
-    """Read the activation that a directory of any version of sentence-transformers states."""
+    """Return the activation that a directory of sentence-transformers states, or None.
+
+    Directories of all versions are read. ``folder``: that of the model's encoder.
+    """
     stated: object = None
     path = directory / CONFIG
     if path.is_file():

@@ -58,7 +58,7 @@ class ChatSettings:
 
     @classmethod
     def read(cls, config: JsonValue) -> Self:
-        """Read the keys as sentence-transformers 6.2 does.
+        """Read the settings from a Transformer module's file, as sentence-transformers 6.2 does.
 
         Raises :class:`UnsupportedFeatureError` for a setting that is not implemented.
         """
@@ -99,7 +99,7 @@ class ChatSettings:
 
 
 def read_limit(config: JsonValue) -> int | None:
-    """Read the most tokens of a pair from a Transformer module's keys; None: the tokenizer's."""
+    """Return the most tokens of a pair by a Transformer module's file; None: the tokenizer's."""
     for key in ("processing_kwargs", "text"):
         if config.get(key).is_null:
             return None
@@ -134,7 +134,7 @@ class ChatTemplate:
                 )
 
     def render(self, prompt: str, query: str, document: str) -> str:
-        """Return a pair as one text.
+        """Return a query and a document as one text.
 
         prompt: the text of a system message before the pair; empty: no system message.
         """
@@ -155,7 +155,7 @@ class ChatTemplate:
 def _choose_template(
     folder: Path, settings: ChatSettings, model_type: str
 ) -> tuple[str, str, bool]:
-    """Return a directory's template, its name in errors, and whether content is structured."""
+    """Return the template to use, its name for errors, and whether messages are structured."""
     templates, where = _read_templates(folder)
     is_single = isinstance(templates, str)
     wanted = settings.template
@@ -179,7 +179,7 @@ def _choose_template(
 
 
 def _read_templates(folder: Path) -> tuple[str | dict[str, str], str]:
-    """Return the only template, or all by name, and the file they were read from.
+    """Return a folder's only template, or all by name, and the file they were read from.
 
     Template files take precedence over tokenizer_config.json, as in transformers.
     """
@@ -201,7 +201,7 @@ def _read_templates(folder: Path) -> tuple[str | dict[str, str], str]:
 
 
 def _special_tokens(folder: Path, names: set[str]) -> dict[str, str]:
-    """Return the named tokens among a template's variables, such as special tokens.
+    """Return the tokens that a template's variables ``names`` stand for, such as special tokens.
 
     Raises :class:`UnsupportedFeatureError` for a special token that no file states: for such
     tokens, classes of transformers have defaults of their own.
@@ -229,7 +229,7 @@ def _special_tokens(folder: Path, names: set[str]) -> dict[str, str]:
 
 
 def _own_tokens(config: JsonValue) -> dict[str, JsonValue]:
-    """Return the further tokens that a tokenizer names, such as ``image_token``, by name."""
+    """Return the tokens that a tokenizer's settings add, such as ``image_token``, by name."""
     own = {name: token for name, token in config.members().items() if name.endswith("_token")}
     for key in ("extra_special_tokens", "model_specific_special_tokens"):
         if isinstance(config.get(key).value, dict):
@@ -238,7 +238,7 @@ def _own_tokens(config: JsonValue) -> dict[str, JsonValue]:
 
 
 def _stated_token(name: str, token: JsonValue) -> dict[str, str]:
-    """Return a token by its name; {} for null."""
+    """Return {name: the text of a token}, or {} for null."""
     if isinstance(token.value, dict):
         token = token.get("content")
     return {} if token.is_null else {name: token.string()}

@@ -15,15 +15,18 @@ _SETTINGS = (".json", ".txt", ".jinja")
 
 
 def verify_settings(folder: Path) -> None:
-    """Verify a folder's settings and vocabulary files. Raises :class:`ChecksumError`."""
+    """Compare a folder's settings and vocabulary files with their recorded SHA-256.
+
+    Raises :class:`ChecksumError`.
+    """
     _compare_settings(folder, recorded_checksums(folder))
 
 
 def verify_modules(directory: Path, folders: Sequence[Path]) -> None:
-    """Verify the files of a model's modules by the checksums of the directories that list them.
+    """Compare the files of a model's modules with the SHA-256 sums that directories record.
 
-    ``folders``: one for each module, the encoder's first; ``Encoder.from_pretrained`` compares the
-    encoder's weights. Raises :class:`ChecksumError`.
+    ``folders``: one for each module, the encoder's first, of which only settings are compared:
+    ``Encoder.from_pretrained`` compares its weights. Raises :class:`ChecksumError`.
     """
     recorded = recorded_checksums
     encoder_folder, *others = folders

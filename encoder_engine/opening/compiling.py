@@ -1,4 +1,4 @@
-"""Compiles a model directory: writes the encoder in a mapped layout, and copies the settings."""
+"""Compiles a model directory: writes the encoder in a memory-mapped layout, copies the rest."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def compile_directory(
 
 
 def _check_output(source: Path, target: Path, *, overwrite: bool) -> None:
-    """Raise :class:`OutputError` if the folder must not be written or replaced."""
+    """Raise :class:`OutputError` if the folder ``target`` must not be written or replaced."""
     if source.resolve().is_relative_to(target.resolve()):
         raise OutputError(
             f"{target} is or holds the model that is to be compiled, which would be lost; name "

@@ -36,7 +36,7 @@ class QueryExpansion:
     attended: bool = False
 
     def describe(self, tokenizer: Tokenizer) -> dict[str, Any]:
-        """Return the settings as sentence-transformers' Transformer module stores them."""
+        """Return the settings as the file of sentence-transformers' Transformer module has them."""
         return {
             "strategy": "fixed" if self.fixed else "min",
             "length": self.length,

@@ -14,5 +14,5 @@ if TYPE_CHECKING:
 
 
 def read_value(path: Path) -> JsonValue:
-    """Parse a file; errors are ConfigError, for unknown keys :class:`UnsupportedFeatureError`."""
+    """Parse a JSON file; errors are ConfigError, and UnsupportedFeatureError for unknown keys."""
     return json_values.read_value(path, ConfigError, unknown=UnsupportedFeatureError)

@@ -69,7 +69,7 @@ _USUAL_LENGTH = 32
 
 @dataclass(frozen=True, kw_only=True)
 class TokenMask:
-    """The rule for tokens that get no vector.
+    """Which tokens get no vector in late interaction.
 
     skipped: the ids that get no vector in texts of ``tasks``: ``"query"``, ``"document"`` or both.
     kept: the only ids that get a vector in documents; empty: all.
@@ -104,7 +104,7 @@ class LateInteraction:
 
 @dataclass(frozen=True, kw_only=True)
 class _Former:
-    """The settings outside the modules, in the formats before sentence-transformers 6.
+    """The settings outside the modules, which formats before sentence-transformers 6 have.
 
     prefixes: the texts put before queries and documents; a marker among them is one token.
     lengths: the lengths, as keys of a Transformer module, whose own keys take precedence.
@@ -245,7 +245,7 @@ def _read_pylate(directory: Path) -> _Former:
 
 
 def _with_prefixes(opened: ModelDirectory, prefixes: dict[str, str]) -> ModelDirectory:
-    """Prepend the prefixes to the prompts of queries and documents."""
+    """Return a model directory with prefixes put before its prompts of queries and documents."""
     prompts = dict(opened.settings.prompts)
     for kind, prefix in prefixes.items():
         prompts[kind] = prefix + (prompts.get(kind) or "").removeprefix(prefix)
@@ -253,7 +253,7 @@ def _with_prefixes(opened: ModelDirectory, prefixes: dict[str, str]) -> ModelDir
 
 
 def register_markers(tokenizer: Tokenizer, prefixes: Mapping[str, str]) -> Tokenizer:
-    """Return a tokenizer in which each prefix of the vocabulary is always a single token.
+    """Return a tokenizer in which each prefix that is in the vocabulary is always one token.
 
     ColBERT inserts its markers as ids. As text, "[unused0]" would be cut into pieces, and an added
     "[Q] " is not found in text that is lower-cased.
@@ -301,7 +301,10 @@ def token_ids(words: Sequence[str], tokenizer: Tokenizer) -> frozenset[int]:
 def _read_lengths(
     former: dict[str, Any], stated: JsonValue | None, tokenizer: Tokenizer
 ) -> dict[str, Any]:
-    """Read the lengths of queries and documents, and the expansion of queries."""
+    """Return the lengths of queries and documents, and the expansion of queries, by field.
+
+    ``former``: lengths in older formats; ``stated``: a Transformer module's, which take precedence.
+    """
     own = {} if stated is None else stated.object()
     found = former | {key: own[key] for key in LATE_INTERACTION_KEYS if key in own}
     source = JsonValue(found, _source(stated))

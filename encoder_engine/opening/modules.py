@@ -29,7 +29,7 @@ class ModuleOrder:
 
     pattern: a regular expression that matches their names, joined by spaces.
     known: all names in the pattern.
-    description: the pattern in words, for messages.
+    description: the pattern, described for messages.
     """
 
     pattern: str
@@ -157,7 +157,7 @@ _TRANSFORMER_KEYS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Module:
-    """One entry of ``modules.json``: Transformer, Pooling or Normalize, and its folder."""
+    """A module that ``modules.json`` lists: its class's name, such as Pooling, and its folder."""
 
     kind: str
     folder: Path
@@ -165,7 +165,7 @@ class Module:
 
 @dataclass(frozen=True, kw_only=True)
 class TransformerConfig:
-    """The settings of a Transformer module besides its encoder's.
+    """The settings in a Transformer module's file, which config.json of the encoder does not have.
 
     hidden_states: whether all layers are passed on, as WeightedLayerPooling needs.
     late_interaction: the keys of queries' and documents' lengths in the file.
@@ -199,7 +199,7 @@ def is_hybrid(directory: Path) -> bool:
 
 
 def read_modules(directory: Path, order: ModuleOrder = EMBEDDER_ORDER) -> tuple[Module, ...]:
-    """Read ``modules.json``.
+    """Return the modules that ``modules.json`` lists, in their order.
 
     Raises :class:`UnsupportedFeatureError` by name for any other module or order and
     :class:`ConfigError` for a malformed file or a folder outside the directory.
@@ -211,7 +211,7 @@ def read_modules(directory: Path, order: ModuleOrder = EMBEDDER_ORDER) -> tuple[
 
 
 def check_order(path: Path, kinds: Sequence[str], order: ModuleOrder) -> None:
-    """Raise :class:`UnsupportedFeatureError` unless modules have the required order."""
+    """Raise :class:`UnsupportedFeatureError` unless the modules ``kinds`` match ``order``."""
     listed = " ".join(kinds)
     if re.fullmatch(order.pattern, listed):
         return
@@ -230,7 +230,7 @@ def _stated_type(path: Path) -> Any:
 
 
 def read_module_folders(directory: Path) -> list[Path]:
-    """Read the folder of each module, whatever the modules are.
+    """Return the folder of each module in ``modules.json``, whatever the modules are.
 
     Raises :class:`ConfigError` for a malformed file or a folder outside the directory.
     """
@@ -242,7 +242,7 @@ def read_module_folders(directory: Path) -> list[Path]:
 
 
 def read_module_kinds(directory: Path) -> list[str]:
-    """Read the name of each module's class, whatever the modules are."""
+    """Return the name of each module's class in ``modules.json``, whatever the modules are."""
     return [entry.kind().rpartition(".")[2] for entry in read_value(directory / MODULES).items()]
 
 
@@ -387,9 +387,9 @@ def _pooling_modes(config: JsonValue) -> tuple[PoolingMode, ...]:
 
 
 def check_pooling_modes(value: object, *, where: str = "") -> tuple[PoolingMode, ...]:
-    """Return one mode or a list of modes as a tuple.
+    """Return one pooling mode, or a list of them, as a tuple.
 
-    Raises :class:`ConfigError` for unknown ones.
+    Raises :class:`ConfigError` for unknown modes.
     """
     modes = [value] if isinstance(value, str) else value
     if not isinstance(modes, (list, tuple)) or not modes:

@@ -1,4 +1,4 @@
-"""Opens a model directory whose modules follow a transformer; the first step of every loader."""
+"""Opens a model directory of sentence-transformers or transformers: every loader's first step."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class ModelDirectory:
         return read_tokenizer(self.encoder_folder, lowercase=self.transformer.lowercase)
 
     def read_recipe(self, pooling: str | Sequence[str] | None) -> PoolingRecipe:
-        """Read how token vectors become text vectors; see :func:`read_recipe`."""
+        """Return how token vectors become text vectors; ``pooling``: modes other than stated."""
         override = None if pooling is None else check_pooling_modes(pooling)
         by_kind = {module.kind: place for place, module in enumerate(self.modules)}
         place = by_kind.get("Pooling", 0)
@@ -238,7 +238,10 @@ def open_embedder(
 
 
 def read_recipe(directory: Path, pooling: str | Sequence[str] | None = None) -> PoolingRecipe:
-    """Read a sentence-transformers directory, or a plain transformers one without ``modules.json``.
+    """Return how a directory's token vectors become text vectors: pooling, modules, prompts, ...
+
+    The directory is one of sentence-transformers, or a plain one of transformers without
+    ``modules.json``.
 
     ``pooling`` replaces the directory's modes; a plain directory has mean pooling by default. Files
     except the encoder's weights are compared with their recorded checksums before they are read.

@@ -106,7 +106,7 @@ class PoolingRecipe:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """The settings of ``config_sentence_transformers.json``; the defaults where it is absent.
+    """The settings of ``config_sentence_transformers.json``, or the defaults without that file.
 
     ``max_active_dims``: the number of values of a sparse vector to keep; None: all.
     """
@@ -133,7 +133,7 @@ def tokenizer_limit(directory: Path) -> int | None:
 
 
 def read_tokenizer(directory: Path, *, lowercase: bool) -> Tokenizer:
-    """Load a tokenizer; ``lowercase``: lower-case texts, treating accents as before."""
+    """Load a tokenizer; ``lowercase``: lower-case texts too, and treat accents as it did before."""
     tokenizer = Tokenizer.from_pretrained(directory)
     model = tokenizer.spec.model
     lowered = model.lowercased() if lowercase else model

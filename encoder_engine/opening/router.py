@@ -56,7 +56,7 @@ _ORDERS = {
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TokenWeights:
-    """A table of token weights that replaces the model for queries (inference-free queries).
+    """A table of token weights of which queries' sparse vectors are made, without the model.
 
     weights_V: the weight of each token, float32 [V].
     max_length: the most tokens of a text; None: no limit.
@@ -70,7 +70,7 @@ class TokenWeights:
 def read_router(
     modules: Sequence[Module], model_type: str
 ) -> tuple[dict[str, tuple[Module, ...]], str]:
-    """Read each route's modules, including those around the Router, and the default route's name.
+    """Return each route's modules, with those before and after the Router, and the default route.
 
     Raises :class:`UnsupportedFeatureError` for other routes than ``query`` and ``document``, and
     for other modules, and :class:`ConfigError` for a malformed file.
@@ -128,7 +128,7 @@ def read_router(
 
 
 def read_query_weights(routes: Mapping[str, tuple[Module, ...]]) -> TokenWeights | None:
-    """Read the token weights of queries; None: a model encodes queries."""
+    """Return the token weights that a Router has for queries; None: a model encodes queries."""
     route = routes.get(QUERY, ())
     if not route or route == routes[DOCUMENT]:
         return None
@@ -141,7 +141,7 @@ def read_query_weights(routes: Mapping[str, tuple[Module, ...]]) -> TokenWeights
 
 
 def _read_token_weights(folder: Path) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """Read the weight of each token of a vocabulary, float32 [V]."""
+    """Return the weight of each token of a vocabulary, float32 [V], from a module's folder."""
     config = read_value(folder / "config.json")
     config.only_keys(("frozen", "path"))
     if not config.get("path").is_null:

@@ -84,7 +84,7 @@ ACTIVATIONS: dict[str, StackActivation] = {
 def read_stack(
     modules: Sequence[Module], *, reads: str = SENTENCE, writes: str | None = None
 ) -> ModuleStack:
-    """Read the modules after pooling, or after an encoder; Dropout modules are ignored.
+    """Read the weights of the modules after pooling, or after an encoder; Dropout is ignored.
 
     reads: the name of the value that each module must read and write.
     writes: the name of the value that the last module must write, if not ``reads``.
@@ -108,7 +108,7 @@ def read_stack(
 
 
 def read_dense(folder: Path, *, reads: str, writes: str | None = None) -> DenseModule:
-    """Read a dense layer; see :func:`read_stack`."""
+    """Read the dense layer of a module's folder; ``reads``, ``writes``: see :func:`read_stack`."""
     config = read_value(folder / "config.json")
     config.only_keys(_DENSE_KEYS)
     _check_names(config, reads, writes=writes)
@@ -129,7 +129,7 @@ def read_dense(folder: Path, *, reads: str, writes: str | None = None) -> DenseM
 
 
 def read_linear(path: Path) -> DenseModule:
-    """Read a file of one linear layer, ``weight`` and ``bias``, without an activation."""
+    """Read a weights file of one linear layer, ``weight`` and ``bias``, without an activation."""
     with ExitStack() as files:
         tensors = open_tensor_file(path, files)
         shapes = {name: tensor.shape for name, tensor in tensors.items()}
@@ -164,7 +164,7 @@ def _read_layer_norm(folder: Path) -> LayerNormModule:
 
 
 def check_normalize(folder: Path, *, reads: str = SENTENCE) -> None:
-    """Raise :class:`UnsupportedFeatureError` unless Normalize reads and writes ``reads``."""
+    """Raise :class:`UnsupportedFeatureError` unless a Normalize reads and writes ``reads``."""
     path = folder / "config.json"
     if not path.is_file():
         if reads != SENTENCE:
@@ -178,7 +178,7 @@ def check_normalize(folder: Path, *, reads: str = SENTENCE) -> None:
 def _check_names(
     config: JsonValue, reads: str, *, default: str | None = None, writes: str | None = None
 ) -> None:
-    """Raise :class:`UnsupportedFeatureError` for a module that reads or writes another value."""
+    """Raise :class:`UnsupportedFeatureError` if a module reads or writes another value."""
     names = {"module_input_name": reads, "module_output_name": writes or reads}
     for key, name in names.items():
         stated = config.get(key)
@@ -190,7 +190,7 @@ def _check_names(
 
 
 def read_layer_mix(folder: Path) -> tuple[tuple[int, float], ...]:
-    """Read WeightedLayerPooling: layers (0: the embeddings) with their weights, whose sum is 1.
+    """Read WeightedLayerPooling: pairs of a layer (0: the embeddings) and its weight, in sum 1.
 
     Raises :class:`ConfigError` for weights whose sum is 0.
     """
@@ -209,7 +209,7 @@ def read_layer_mix(folder: Path) -> tuple[tuple[int, float], ...]:
 
 
 def _read_weights(folder: Path, shapes: dict[str, tuple[int, ...]]) -> dict[str, Vectors]:
-    """Read a module's weights as float32; exactly these names and shapes must be there."""
+    """Read a module's weights as float32; other names or shapes than these raise an error."""
     with open_tensors(folder) as tensors:
         found = {name: tensor.shape for name, tensor in tensors.items()}
         if found != shapes:
@@ -221,7 +221,7 @@ def _read_weights(folder: Path, shapes: dict[str, tuple[int, ...]]) -> dict[str,
 
 
 def _as_float32(place: Path, name: str, tensor: StoredTensor) -> Vectors:
-    """Read a tensor; raise :class:`NonFiniteWeightsError` for NaN or infinity."""
+    """Read a tensor as float32; raise :class:`NonFiniteWeightsError` for NaN or infinity."""
     weight = np.ascontiguousarray(widen(tensor.read()), dtype=np.float32)
     if not np.isfinite(weight).all():
         raise NonFiniteWeightsError(f"{name} in {place} holds NaN or infinity")

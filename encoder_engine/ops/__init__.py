@@ -1,9 +1,9 @@
-"""The operations an encoder is made of: one contract each, with several named implementations.
+"""The operations an encoder is made of: one public function each, several implementations.
 
-The implementations are ``triton`` (GPU), ``native`` (C++ on the CPU), ``aten`` (PyTorch's own) and
-``reference`` (slow, float64, plainly written). Each call uses the first implementation that
-supports its device, dtype and sizes; :func:`explain` says which one and why, :func:`use` requests
-one by name.
+The functions check their arguments. The implementations are ``triton`` (GPU), ``native`` (C++ on
+the CPU), ``aten`` (PyTorch's own) and ``reference`` (slow, float64, plainly written). Each call
+uses the first implementation that supports its device, dtype and sizes; :func:`explain` says which
+one and why, :func:`use` requests one by name.
 """
 
 from encoder_engine.dependencies import require_torch

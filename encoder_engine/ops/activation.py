@@ -1,4 +1,4 @@
-"""The activations of a feed-forward layer, with its bias: the contracts."""
+"""The activations of a feed-forward layer, with its bias; implementations are chosen per call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attention over packed sequences: the contract and its implementations.
+"""Attention over packed sequences: the public functions, and the choice of an implementation.
 
 Dimensions: T packed tokens, M of them that are queries, H heads, K heads of key and value, D head
 size, B sequences, L longest sequence, R entries of a relative bias.
@@ -74,7 +74,7 @@ def _is_triton_automatic(facts: AttentionFacts) -> bool:
 
 
 def equal_length_of(query_THD: Tensor, sequences: Sequences) -> int:
-    """Return the fact ``equal_length`` of a call, without waiting for the device."""
+    """Return the ``equal_length`` of :class:`AttentionFacts`, without waiting for the device."""
     # A compiled graph computes other lengths too.
     if torch.compiler.is_compiling() or not gpu.is_hopper(query_THD):
         return 0
@@ -90,7 +90,7 @@ def _refuse_triton(facts: AttentionFacts) -> str | None:
 
 
 def refuse_native(facts: AttentionFacts) -> str | None:
-    """Return the reason why the native kernel of inference cannot take the call, or None."""
+    """Return why the native kernel for inference cannot take the call; None: it can."""
     if facts.dropout:
         return "it drops no weights"
     if {"disentangled", "global_rows"} <= set(facts.terms):

@@ -1,6 +1,7 @@
-"""Attention with statistics of its weights, computed without storing the weights: the contract.
+"""Attention with statistics of its weights, computed without storing the weights.
 
-Dimensions: T packed tokens, H heads, K heads of keys, D head size, C marks.
+Dimensions: T packed tokens, H heads, K heads of keys, D head size, C marks, which are boolean
+properties of tokens.
 """
 
 from __future__ import annotations
@@ -46,8 +47,9 @@ class AttentionStatistics(NamedTuple):
     """Statistics of the weights of each query and head, in float32 or wider.
 
     maximum_TH: the greatest weight.
-    offset_TH: its key's position minus the query's, int64; the first of equals.
-    entropy_TH: in nats.
+    offset_TH: the position of the greatest weight's key minus the query's, int64; of several equal
+        weights, the first key counts.
+    entropy_TH: the entropy of the weights, in nats.
     distance_TH: the weighted mean distance between query and key, in tokens.
     near_THO: the weights of the token before the query, of its own token and of the next,
         [T, H, 3].

@@ -1,4 +1,4 @@
-"""Decides whether a kernel of the C++ extension supports a call."""
+"""Decides whether kernels of the C++ extension support a call of an operation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DTYPES = ("float32", "bfloat16")
 
 
 def native_instruction_set() -> str | None:
-    """Return the instruction set that the extension chose at load time; None if not built."""
+    """Return the instruction set that the extension chose when loaded; None: it is not built."""
     try:
         from encoder_engine import _native
     except ImportError:
@@ -30,14 +30,14 @@ def _instruction_set() -> str | None:
 
 
 def refuse_native(facts: CallFacts) -> str | None:
-    """Return the reason why no native kernel without gradients can take the call, or None."""
+    """Return why no native kernel without gradients can take the call; None: one can."""
     if facts.requires_grad and refuse_trained(facts) is None:
         return "it computes no gradients"
     return refuse_trained(facts)
 
 
 def refuse_trained(facts: CallFacts) -> str | None:
-    """Return the reason why no native kernel with gradients can take the call, or None."""
+    """Return why no native kernel with gradients can take the call; None: one can."""
     if _instruction_set() is None:
         return "the extension is not built"
     if facts.device != "cpu":
@@ -60,9 +60,10 @@ def is_amd() -> bool:
 
 
 def trains_in_bfloat16() -> bool:
-    """Return whether training steps are faster in bfloat16: by AVX-512 on AMD, by AMX on Intel.
+    """Return whether training steps are faster in bfloat16 on this processor.
 
-    Intel's AVX-512 multiplies slower in bfloat16 than in float32. On arm64 no step has been timed.
+    They are by AVX-512 on AMD and by AMX on Intel, whose AVX-512 multiplies slower in bfloat16 than
+    in float32. On arm64, where no step has been timed, False.
     """
     level = _instruction_set()
     return level == "amx" or (level == "avx512_bf16" and is_amd())
@@ -78,14 +79,14 @@ def release_kept_memory() -> None:
 
 
 def is_automatic(_facts: CallFacts) -> bool:
-    """Return whether native kernels may be chosen automatically.
+    """Return whether native kernels may be chosen without being requested by name.
 
-    They may not where only the portable ones run: these are slower.
+    They may not where only the portable ones run, compiled for any processor: these are slower.
     """
     return _instruction_set() != "portable"
 
 
 def native(room: str, refuse: Callable[[Any], str | None] = refuse_trained) -> Implementation:
-    """Return an operation's ``native`` implementation; ``room``: the name of its file."""
+    """Return an operation's ``native`` implementation, in ``ops/native/<room>.py``."""
     module = f"encoder_engine.ops.native.{room}"
     return Implementation(name="native", module=module, refuse=refuse, automatic=is_automatic)

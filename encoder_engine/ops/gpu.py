@@ -1,4 +1,4 @@
-"""Decides whether a Triton kernel supports a call."""
+"""Decides whether Triton kernels support a call of an operation."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def interpreted() -> bool:
 
 
 def refuse_triton(facts: CallFacts) -> str | None:
-    """Return the reason why no Triton kernel can take the call, or None."""
+    """Return why no Triton kernel can take the call; None: one can."""
     if not _triton_installed():
         return "triton is not installed"
     if facts.device != "cuda" and not interpreted():
@@ -43,7 +43,7 @@ def refuse_triton(facts: CallFacts) -> str | None:
 
 
 def is_automatic(facts: CallFacts) -> bool:
-    """Return whether Triton kernels may be chosen automatically: not if they are interpreted."""
+    """Return whether Triton kernels may be chosen without being requested: on a CUDA device."""
     return facts.device == "cuda"
 
 
@@ -52,13 +52,13 @@ def triton(
     refuse: Callable[[Any], str | None] = refuse_triton,
     automatic: Callable[[Any], bool] = is_automatic,
 ) -> Implementation:
-    """Return an operation's ``triton`` implementation; ``room``: the folder of its kernels."""
+    """Return an operation's ``triton`` implementation, in ``kernels/<room>``."""
     module = f"encoder_engine.kernels.{room}.operator"
     return Implementation(name="triton", module=module, refuse=refuse, automatic=automatic)
 
 
 def is_by_triton(x: Tensor) -> bool:
-    """Return whether Triton's kernels compute with a tensor, unless others are requested."""
+    """Return whether Triton kernels compute with this tensor, if :func:`use` names no others."""
     takes = str(x.dtype).removeprefix("torch.") in DTYPES
     return is_gpu(x) and takes and _triton_installed()
 

@@ -1,4 +1,4 @@
-"""Layer and RMS normalisation with the residual add and dropout before them: the contracts."""
+"""Layer and RMS normalisation, with the residual add and dropout before them."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def check_norm(
     residual_TD: Tensor | None,
     dropout: float,
 ) -> None:
-    """Raise :class:`ShapeError` for tensors whose shapes do not match."""
+    """Raise :class:`ShapeError` for a norm's arguments that do not match, or a bad dropout."""
     if input_TD.dim() != 2 or weight_D.shape != input_TD.shape[1:]:
         raise ShapeError(
             f"input must be [T, D] and weight [D], got {list(input_TD.shape)} and "

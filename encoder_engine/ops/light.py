@@ -29,7 +29,7 @@ _lock = threading.Lock()
 
 
 def lighten() -> None:
-    """Register the short dispatch path for every operator defined since the last call."""
+    """Give every operator registered since the last call the short dispatch path."""
     from torch._library.custom_ops import OPDEFS
 
     with _lock:
@@ -55,7 +55,7 @@ def _register(name: str, definition: Any) -> None:
 
 
 def _make_differentiable(definition: Any) -> Callable[..., Any]:
-    """Return an autograd kernel that calls an operator's function directly."""
+    """Return an autograd kernel that calls the function of an operator directly."""
     compute, overload = definition._init_fn, definition._opoverload
 
     class Differentiated(torch.autograd.Function):

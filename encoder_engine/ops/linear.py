@@ -1,4 +1,4 @@
-"""The dense layer: the contract."""
+"""The dense layer: its public function, which chooses an implementation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["linear"]
 class LinearFacts(CallFacts):
     """The facts of a call by which an implementation of the dense layer is chosen.
 
-    ``autocast``: the dtype of autocast, where it is on.
+    ``autocast``: the name of autocast's dtype; None: autocast does not cast the input.
     """
 
     autocast: str | None = None

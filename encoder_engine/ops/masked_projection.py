@@ -1,4 +1,4 @@
-"""The masked-language-model loss, computed only for masked rows: the contract.
+"""The masked-language-model loss, computed only for masked rows: its public function.
 
 How it works: of T tokens about 15% are masked, so the M masked rows are gathered before the
 transform, and only [M, E] is multiplied by the vocabulary [V, E]. ``stored`` keeps [M, V] logits
@@ -40,7 +40,7 @@ MOST_STORED_BYTES = 2**30
 
 @dataclass(frozen=True, kw_only=True)
 class MaskedProjectionFacts(CallFacts):
-    """The facts by which an implementation of the loss is chosen; ``tiled``: no stored logits."""
+    """The facts of a call by which an implementation is chosen; ``tiled``: stores no logits."""
 
     tiled: bool = False
 
@@ -101,7 +101,7 @@ def _if_any(operation: str, implementation: str | None) -> str | None:
 
 
 class MaskedTokenLoss(NamedTuple):
-    """The loss, with values that give accuracy and pseudo-perplexity."""
+    """The masked-language-model loss, with values that give accuracy and pseudo-perplexity."""
 
     loss: Tensor  # [] or, with reduction "none", [M]
     nll_M: Tensor  # -log p(label) without smoothing and z-loss, 0 where ignored; no gradient
@@ -294,7 +294,7 @@ def _check_buffer(buffer_VE: Tensor | None, weight_VE: Tensor) -> None:
 def _check_values(
     rows_M: Tensor, labels_M: Tensor, num_rows: int, vocab_size: int, ignore_index: int
 ) -> None:
-    """Check values on a CPU outside of a trace, where reading them costs no synchronisation."""
+    """Raise for invalid rows and labels, on a CPU outside of torch.compile, where this is cheap."""
     import torch
 
     if torch.compiler.is_compiling() or rows_M.device.type != "cpu" or rows_M.shape[0] == 0:

@@ -1,4 +1,4 @@
-"""Pooling of token vectors to one vector per sequence: the contract."""
+"""Pooling of token vectors to one vector per sequence: its public function."""
 
 from __future__ import annotations
 

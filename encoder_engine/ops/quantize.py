@@ -1,4 +1,4 @@
-"""Quantization of rows to bytes, with one scale per row, for integer products: the contracts."""
+"""Quantization of rows to bytes, with one scale per row, for integer matrix products."""
 
 from __future__ import annotations
 
@@ -59,9 +59,9 @@ def layer_norm_quantized(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Normalise and quantize each row: ``ops.layer_norm``, then :func:`quantize_rows`.
 
-    Arguments are those of ``ops.layer_norm``, dropout aside. Returns the norm [T, D] in the input's
-    dtype, and its bytes, uint8 [T, D], and scales, float32 [T], quantized before rounding to the
-    dtype. Raises :class:`ShapeError`.
+    Arguments are those of ``ops.layer_norm`` without dropout. Returns the norm [T, D] in the
+    input's dtype, and its bytes, uint8 [T, D], and scales, float32 [T], quantized before rounding
+    to the dtype. Raises :class:`ShapeError`.
     """
     check_norm(input_TD, weight_D, bias_D, residual_TD, 0.0)
     tensors = (input_TD, weight_D, bias_D, residual_TD)

@@ -73,7 +73,7 @@ def plain(
 ) -> tuple[Implementation, Implementation]:
     """Return an operation's ``aten`` and ``reference`` implementations.
 
-    ``room``: their file's name.
+    ``room``: their module in ``ops/aten``, and the folder of the reference in ``kernels``.
     """
     aten, reference = f"encoder_engine.ops.aten.{room}", f"encoder_engine.kernels.{room}.reference"
     return (
@@ -100,7 +100,7 @@ class Operation:
         _OPERATIONS[self.name] = self
 
     def explain(self, facts: CallFacts, *, named: bool = False) -> Explanation:
-        """Return each implementation's name with None, or with the reason why it refuses a call.
+        """Return each implementation's name with why it refuses a call, or None if it does not.
 
         ``named``: the implementation would be requested by name.
         """
@@ -112,7 +112,9 @@ class Operation:
     def find(
         self, requested: str | None, *tensors: Tensor | None, **others: object
     ) -> Callable[..., Any]:
-        """Return the function to call for these tensors; ``others``: further facts of the call.
+        """Return the function that computes the operation for these tensors.
+
+        ``requested``: an implementation's name, or None. ``others``: further facts of the call.
 
         The result is cached: building the facts anew would take longer than a short text's norm.
         """
@@ -137,7 +139,7 @@ class Operation:
 
 
 def choose_implementation(operation: str, explanation: Explanation, requested: str | None) -> str:
-    """Return the name of the implementation to use: the requested one, or the first that is able.
+    """Return the name of the implementation to use: the requested one, or the first that can.
 
     An explicit request never falls back. Raises :class:`UnknownNameError` for a name that the
     operation lacks, and :class:`ImplementationError` with the reasons where the requested
@@ -203,7 +205,7 @@ _requested_lock = threading.Lock()
 
 
 def tensor_facts(*tensors: Tensor | None) -> dict[str, Any]:
-    """Return the facts that all operations share; device and dtype are the first tensor's."""
+    """Return a call's facts that all operations share; device and dtype are the first tensor's."""
     first = tensors[0]
     assert first is not None
     return {
@@ -226,7 +228,7 @@ def is_transformed() -> bool:
 
 
 def autocast(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """Cast to autocast's dtype where autocast is on, as PyTorch does for a matrix product."""
+    """Cast tensors to autocast's dtype if it is on, as PyTorch does before a matrix product."""
     device = tensors[0].device.type
     if not torch.is_autocast_enabled(device):
         return tensors
@@ -235,7 +237,7 @@ def autocast(*tensors: Tensor) -> tuple[Tensor, ...]:
 
 
 def autocast_dtype(x: Tensor) -> str | None:
-    """Return the dtype to which autocast casts a tensor for a matrix product; None: it does not."""
+    """Return the dtype to which autocast casts a matrix product's operand; None: no cast."""
     device = x.device.type
     if x.dtype == torch.float64 or not torch.is_autocast_enabled(device):
         return None
@@ -310,12 +312,12 @@ def check_probability(dropout: float) -> None:
 
 
 def requested() -> bool:
-    """Return whether :func:`use` requests an implementation of any operation."""
+    """Return whether :func:`use` is in force for any operation."""
     return bool(_requested)
 
 
 def operations() -> tuple[str, ...]:
-    """Return the names of all operations."""
+    """Return the names of all registered operations, sorted."""
     return tuple(sorted(_OPERATIONS))
 
 

@@ -1,4 +1,4 @@
-"""Rotary position embeddings of query and key: the contract, and the table of angles."""
+"""Rotary position embeddings of query and key: the public function, and the table of angles."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def rotary(
     ``key_TKD``: [T, K, D], K heads.
     ``table_PD``: from :func:`rotary_table`, in float32 (float64 for float64).
     ``position_ids_T``: int32 or int64 [T]; for a packed batch ``sequences.positions``.
-    Returns both, rotated and contiguous, in their dtype; computed in the table's dtype and rounded
-    once.
+    Returns query and key, rotated and contiguous, each in its dtype; computed in the table's dtype
+    and rounded once.
 
     Raises :class:`ShapeError`. On a CPU outside of torch.compile also raises
     :class:`SequenceLengthError` for a position outside the table. On a GPU values are not read

@@ -103,7 +103,7 @@ class _Turn(torch.autograd.Function):
 
 
 class _Split(torch.autograd.Function):
-    """Splits a projection into views; their gradients are joined without a copy if possible."""
+    """Splits a projection into views of heads; backward joins gradients, if possible uncopied."""
 
     @staticmethod
     def forward(_: Any, heads_THD: Tensor, key_heads: int) -> tuple[Tensor, ...]:

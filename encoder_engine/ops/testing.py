@@ -1,4 +1,4 @@
-"""The numeric rule of all tests: error(ours) <= 2 x error(same-dtype eager PyTorch) + floor.
+"""The numeric rule of tests: error(ours) <= 2 x error(same-dtype eager PyTorch) + floor.
 
 The floor is the error of rounding, for cases where eager happens to be exact. It has two parts,
 neither chosen by hand: storing the result rounds it once; a sum of n terms of size s in a type of
@@ -38,7 +38,7 @@ def largest(*tensors: Tensor) -> float:
 
 
 def max_error(found: Tensor, truth: Tensor) -> float:
-    """Return the largest absolute difference; infinite if ``found`` has non-finite values."""
+    """Return the largest absolute difference; infinite if ``found`` has NaN or infinities."""
     if found.numel() == 0:
         return 0.0
     assert bool(torch.isfinite(truth).all()), "the truth must be finite"
@@ -64,7 +64,7 @@ def assert_within_budget(
     size: float | None = None,
     eager_error: float = 0.0,
 ) -> None:
-    """Assert that ``ours`` is within the budget set by ``eager`` in the same dtype.
+    """Assert that ``ours`` has at most twice the error of ``eager`` in its dtype, plus the floor.
 
     ``truth``: the result in float64.
     ``terms``: the length of the longest sum.

@@ -33,8 +33,8 @@ MOST_TERMS = 2**17 - 1
 class QuantizedWeight:
     """A dense layer's weight as int8 [N, K] with one scale per output feature, float32 [N].
 
-    ``content``: the weight in the layout of the automatically chosen implementation; :meth:`unpack`
-    returns int8 [N, K].
+    ``content``: the weight in ``layout``, that of the implementation that is chosen automatically;
+    :meth:`unpack` returns int8 [N, K].
     ``bias_N``: float32 [N] or None.
     """
 
@@ -68,9 +68,9 @@ class QuantizedWeight:
         return plain
 
     def content_for(self, layout: str) -> Tensor:
-        """Return the weight in a layout.
+        """Return the weight in the layout of an implementation, ``"native"`` or ``"aten"``.
 
-        Another layout than the stored one is packed at each call.
+        If it is not the stored one, the weight is packed again at each call.
         """
         if layout == self.layout:
             return self.content
@@ -83,12 +83,12 @@ class QuantizedWeight:
 
 
 def _layout_module(layout: str) -> ModuleType:
-    """Return the module of an implementation, which has the functions that pack its weights."""
+    """Return the module of an int8 implementation, with functions that pack and unpack weights."""
     return importlib.import_module(f"encoder_engine.ops.{layout}.quantized_linear")
 
 
 def _automatic_layout() -> str:
-    """Return the name of the int8 implementation that is chosen automatically, as a layout."""
+    """Return the int8 implementation that is chosen automatically: ``"native"`` or ``"aten"``."""
     facts = CallFacts()
     native = cpu.refuse_native(facts) is None and cpu.is_automatic(facts)
     return "native" if native else "aten"
@@ -113,7 +113,7 @@ def _check_integers(weight_NK: Tensor, scale_N: Tensor, bias_N: Tensor | None) -
 
 
 def check_terms(weight_NK: Tensor) -> None:
-    """Raise :class:`ShapeError` for so many input features that int32 sums may overflow."""
+    """Raise :class:`ShapeError` for no or so many input features that int32 sums may overflow."""
     terms = weight_NK.shape[1]
     if not 1 <= terms <= MOST_TERMS:
         raise ShapeError(

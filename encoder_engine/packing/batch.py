@@ -26,7 +26,7 @@ _COLUMNS = ("input_ids", "token_type_ids", "position_ids")
 
 
 class Limits(NamedTuple):
-    """The sizes of a model's tables; a batch beyond them is refused.
+    """The sizes of a model's tables; a batch with larger ids or longer texts is refused.
 
     ``num_segments``: 0 where the model has no segments, and takes any token types.
     """
@@ -37,7 +37,7 @@ class Limits(NamedTuple):
     max_length: int
 
     def cover(self, checked: Limits) -> bool:
-        """Return whether a batch within the limits ``checked`` is also within these limits."""
+        """Return whether a batch that is within ``checked`` is also within these limits."""
         has_types = self.num_segments == 0 or 0 < checked.num_segments <= self.num_segments
         return has_types and (
             checked.vocab_size <= self.vocab_size
@@ -151,7 +151,7 @@ class PackedBatch:
 
     @property
     def device(self) -> torch.device:
-        """The device of the tensors."""
+        """The device of the batch's tensors."""
         return self.input_ids.device
 
     def __len__(self) -> int:
@@ -214,7 +214,7 @@ def _assemble(
     vocab_size: int | None,
     limits: Limits | None = None,
 ) -> PackedBatch:
-    """Make a batch from valid parts, without validation."""
+    """Return a batch of parts that are known to be valid, without validation."""
     batch = object.__new__(PackedBatch)
     for name, column in zip(_COLUMNS, columns, strict=True):
         object.__setattr__(batch, name, column)

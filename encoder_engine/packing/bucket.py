@@ -1,4 +1,4 @@
-"""Layouts of a fixed shape for all batches of a bucket, as CUDA graphs need.
+"""Layouts of packed batches with fixed shapes, as CUDA graphs need: one for each bucket.
 
 How it works: a graph repeats its kernels with the grids and addresses of its capture. A bucket
 limits the tokens, the sequences and the longest sequence of a batch, and its layout has the shapes
@@ -82,16 +82,17 @@ class Bucket(NamedTuple):
 
 
 def size_class(number: int, unit: int = LEAST_ROWS) -> tuple[int, int]:
-    """Round a number up to a sixteenth of the next power of two; return it and that sixteenth.
+    """Round a number up to a multiple of a step; return the result and the step.
 
-    Below 16 units, round up to a whole number of units. These few sizes waste at most an eighth.
+    The step is a sixteenth of the number's next power of two, and at least ``unit``. These few
+    sizes waste at most an eighth.
     """
     step = max(unit, power_of_two(number, unit) // 16)
     return max(-(-number // step), 1) * step, step
 
 
 def power_of_two(number: int, least: int) -> int:
-    """Round a number up to a power of two."""
+    """Return the least power of two that is neither below ``number`` nor below ``least``."""
     return max(least, 1 << max(number - 1, 0).bit_length())
 
 
@@ -178,7 +179,7 @@ class BucketSequences(Sequences):
 
 
 class FilledSequences(BucketSequences):
-    """The B + 1 sequences of a bucket, which have all of its rows; only the last one is empty.
+    """The B + 1 sequences of a bucket, which cover all of its rows; only the last one is empty.
 
     For training, where sequences that no loss reads follow the batch's: attention leaves rows
     without a sequence unwritten, and their gradients would reach the weights.
@@ -186,7 +187,7 @@ class FilledSequences(BucketSequences):
 
     @property
     def firsts(self) -> tuple[Tensor, FilledSequences]:
-        """Return the first row of each sequence, int64 [B], and these rows as sequences."""
+        """The first rows of the B sequences, int64 [B], and these rows as sequences of one row."""
         number = len(self) - 1
         ends = torch.arange(number + 2, dtype=torch.int32, device=self.device)
         bucket = Bucket(num_tokens=number, num_sequences=number, max_seqlen=1)

@@ -1,4 +1,4 @@
-"""A batch of training text, before objectives corrupt it."""
+"""A batch of training text, before training objectives mask or change it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["CleanBatch"]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CleanBatch:
-    """B sequences of T tokens, concatenated, with the marks that objectives read.
+    """B sequences of T tokens, concatenated, with the marks that training objectives read.
 
     ``input_ids`` int32 [T]: the tokens.
     ``cu_seqlens`` int32 [B + 1]: the offsets of the sequences.

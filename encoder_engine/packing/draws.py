@@ -39,7 +39,7 @@ def _fractions(words: Words) -> npt.NDArray[np.float64]:
 
 
 def sequence_keys(batch: CleanBatch, seed: int, purpose: str) -> Words:
-    """Return the hash key of each sequence for a purpose, uint64 [B]."""
+    """Return a hash of seed, epoch and purpose with each sequence's number, uint64 [B]."""
     return _keys(seed, batch.epoch, batch.numbers, purpose)
 
 
@@ -57,13 +57,19 @@ def _purpose_key(seed: int, epoch: int, purpose: str) -> int:
 
 
 def token_draws(batch: CleanBatch, seed: int, purpose: str) -> npt.NDArray[np.float64]:
-    """Return a uniform number in [0, 1) for each token, float64 [T]."""
+    """Return a uniform random number in [0, 1) for each token, float64 [T].
+
+    ``purpose``: the name of what is drawn, such as the choice of masks; each has its own numbers.
+    """
     keys = sequence_keys(batch, seed, purpose)[batch.sequence_ids]
     places = batch.positions.astype(np.uint64) + np.uint64(1)
     return _fractions(_mixed(keys + places * STEP))
 
 
 def row_generator(seed: int, epoch: int, index: int, purpose: str) -> np.random.Generator:
-    """Return a generator for a row and a purpose (Philox: Salmon et al. 2011)."""
+    """Return the random generator for what is drawn of a row (Philox: Salmon et al. 2011).
+
+    ``purpose``: the name of what is drawn; each has a generator of its own.
+    """
     key = _keys(seed, epoch, np.asarray([index], np.int64), purpose)
     return np.random.Generator(np.random.Philox(key=int(key[0])))

@@ -67,11 +67,11 @@ class DenseModule:
 
     @property
     def width(self) -> int:
-        """The number of features out, N."""
+        """The number of output features, N."""
         return len(self.weight_NK)
 
     def arrays(self) -> dict[str, Array]:
-        """Return the weights by name."""
+        """Return the layer's weights by name."""
         found = {"weight": self.weight_NK, "bias": self.bias_N}
         if isinstance(self.residual, np.ndarray):
             found["residual"] = self.residual
@@ -92,7 +92,7 @@ class LayerNormModule:
     epsilon: float = 1e-5
 
     def arrays(self) -> dict[str, Array]:
-        """Return the weights by name."""
+        """Return the norm's weight and bias by name."""
         return {"weight": self.weight_K, "bias": self.bias_K}
 
     def __repr__(self) -> str:
@@ -105,7 +105,7 @@ class NormalizeModule:
     """Divides each row by its Euclidean norm."""
 
     def arrays(self) -> dict[str, Array]:
-        """Return no weights."""
+        """Return {}: the module has no weights."""
         return {}
 
 
@@ -114,12 +114,12 @@ StackModule: TypeAlias = DenseModule | LayerNormModule | NormalizeModule
 
 @dataclass(frozen=True)
 class ModuleStack:
-    """Modules in the order in which they are applied."""
+    """Modules after an encoder or after pooling, in the order in which they are applied."""
 
     modules: tuple[StackModule, ...] = ()
 
     def __bool__(self) -> bool:
-        """Return whether there is any module."""
+        """Return whether the stack has any module."""
         return bool(self.modules)
 
     def width(self, features: int) -> int:
@@ -129,7 +129,10 @@ class ModuleStack:
         return features
 
     def mismatch(self, features: int) -> str | None:
-        """Return a message about the first module with other input features, or None."""
+        """Return a message about the first module whose input width does not fit; None: all do.
+
+        ``features``: the width of the rows that the first module gets.
+        """
         for place, module in enumerate(self.modules):
             taken = features
             if isinstance(module, DenseModule):
@@ -144,7 +147,7 @@ class ModuleStack:
         return None
 
     def join_fingerprint(self, encoder: str) -> str:
-        """Return the SHA-256 of a fingerprint joined with the modules; the fingerprint if none."""
+        """Return the SHA-256 of an encoder's fingerprint joined with the modules, if any."""
         if not self.modules:
             return encoder
         digest = hashlib.sha256(encoder.encode())

@@ -18,7 +18,7 @@ Array = TypeVar("Array", bound=Any)
 
 
 def check_mode(mode: str) -> None:
-    """Raise :class:`UnknownNameError` for an unknown mode."""
+    """Raise :class:`UnknownNameError` for an unknown pooling mode."""
     if mode not in POOLING_MODES:
         raise UnknownNameError(f"no pooling mode {mode!r}; there are {', '.join(POOLING_MODES)}")
 
@@ -29,7 +29,7 @@ def pool_modes(
     lengths_B1: Array,
     num_prompt_tokens: int,
 ) -> list[Array]:
-    """Return ``reduce(mode)`` for each mode, [B, D], corrected for a prompt that was left out.
+    """Return each mode's pooled vectors ``reduce(mode)``, [B, D], corrected for a left-out prompt.
 
     ``weightedmean`` gives row i weight i + 1, counted from the start of the prompt.
     ``lengths_B1``: rows of each sequence without its prompt, [B, 1].
@@ -44,8 +44,9 @@ def pool_modes(
 
 
 def _shift(weighted_BD: Array, mean_BD: Array, lengths_B1: Array, shift: int) -> Array:
-    """Return the weighted mean with weights 1 + shift, .. n + shift instead of 1, .. n.
+    """Return a weighted mean of n rows with the weights 1 + shift to n + shift.
 
+    ``weighted_BD``: the mean with the weights 1 to n; ``mean_BD``: with equal weights.
     ``sum((i + shift) x_i) = S * weighted + shift * n * mean`` with ``S = n (n + 1) / 2``.
     """
     total = lengths_B1 * (lengths_B1 + 1) / 2

@@ -29,7 +29,7 @@ __all__ = ["SelectedRows", "assemble_rows"]
 
 
 class SelectionGroup(NamedTuple):
-    """The n sequences with one length and one number of selected rows, which is above 0."""
+    """The n sequences of one length that have the same number of selected rows, above 0."""
 
     length: int
     rows: Tensor  # int64 [n * length] of the packed tensor
@@ -39,7 +39,7 @@ class SelectionGroup(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class SelectedRows:
-    """M rows of ``sequences``, made once a batch and shared by all layers.
+    """A selection of M rows of packed ``sequences``, made once a batch and shared by all layers.
 
     ``rows``: int32 or int64 [M], ascending, without repeats, on the sequences' device. A CUDA
     tensor is copied to the host once, M integers.
@@ -125,7 +125,10 @@ class SelectedRows:
         return len(self.rows)
 
     def check_of(self, sequences: Sequences, name: str = "rows") -> None:
-        """Raise :class:`ShapeError` unless the rows were selected from ``sequences``."""
+        """Raise :class:`ShapeError` unless the rows were selected from ``sequences``.
+
+        ``name``: the argument that the message names.
+        """
         if self.sequences is sequences or torch.compiler.is_compiling():
             return
         same_device = self.sequences.device == sequences.device
@@ -136,12 +139,12 @@ class SelectedRows:
 
     @cached_property
     def indices(self) -> npt.NDArray[np.int64]:
-        """``rows`` on the host, int64 [M]."""
+        """The selected ``rows`` in the CPU's memory, int64 [M]."""
         return self.rows.detach().cpu().numpy().astype(np.int64)
 
     @cached_property
     def owners(self) -> npt.NDArray[np.int64]:
-        """The index of each row's sequence, on the host, int64 [M]."""
+        """The index of each selected row's sequence, in the CPU's memory, int64 [M]."""
         return np.searchsorted(self.sequences.offsets, self.indices, side="right") - 1
 
     @cached_property
@@ -163,7 +166,7 @@ class SelectedRows:
     def _host_groups(
         self,
     ) -> Iterator[tuple[int, npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
-        """Yield each group's length, members [n] and selected rows [n, number], on the host."""
+        """Yield each group's length, member sequences [n] and selected rows [n, number]."""
         sizes = np.stack([self.sequences.lengths, self.within.lengths], axis=1)
         for length, number in np.unique(sizes[sizes[:, 1] > 0], axis=0).tolist():
             members = np.flatnonzero((sizes == (length, number)).all(axis=1))
@@ -180,13 +183,13 @@ class SelectedRows:
         return None if np.array_equal(joined, unmoved) else self._kept(np.argsort(joined))
 
     def shared_with(self, other: SelectedRows) -> tuple[Tensor, SelectedRows]:
-        """Return the rows in both selections: their indices in this one, int64, and a selection."""
+        """Return the rows in both selections: indices in this one, int64, and a selection."""
         places = np.flatnonzero(np.isin(self.indices, other.indices))
         both = self._kept(self.indices[places])
         return self._kept(places), SelectedRows(both, self.sequences)
 
     def to(self, device: str | torch.device) -> SelectedRows:
-        """Return the same rows on another device."""
+        """Return the selection on another device."""
         if torch.device(device) == self.rows.device:
             return self
         parts = (self.sequences.to(device), self.within.to(device), moved(self.places, device))
@@ -195,7 +198,7 @@ class SelectedRows:
         return selected
 
     def _kept(self, values: npt.NDArray[np.integer]) -> Tensor:
-        """Make a tensor outside of inference mode, so that it can be used in training."""
+        """Return values as a tensor, made outside of inference mode: training can use it."""
         with torch.inference_mode(False):
             return moved(torch.from_numpy(values), self.rows.device)
 
@@ -203,7 +206,10 @@ class SelectedRows:
 def assemble_rows(
     rows: Tensor, sequences: Sequences, within: Sequences, places: Tensor
 ) -> SelectedRows:
-    """Make a selection from valid parts, without validation."""
+    """Return a selection of parts that are known to be valid, without validation.
+
+    ``within``: the selected rows as sequences; ``places``: their positions in ``sequences``.
+    """
     selected = object.__new__(SelectedRows)
     for name, leaf in zip(_LEAVES, (rows, sequences, within, places), strict=True):
         object.__setattr__(selected, name, leaf)

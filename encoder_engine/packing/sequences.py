@@ -1,4 +1,4 @@
-"""The offsets of packed sequences, and layouts that are derived from them."""
+"""The offsets of packed sequences, and the layouts that operations derive from them."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Sequences:
 
     @classmethod
     def from_lengths(cls, lengths: Sequence[int], *, device: Device = "cpu") -> Sequences:
-        """Make the offsets of concatenated sequences of these lengths."""
+        """Return the offsets of concatenated sequences of these lengths."""
         offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
         np.cumsum(np.asarray(lengths, dtype=np.int64), out=offsets[1:])
         if len(offsets) and offsets[-1] > np.iinfo(np.int32).max:
@@ -96,7 +96,7 @@ class Sequences:
 
     @property
     def offsets(self) -> npt.NDArray[np.int64]:
-        """``cu_seqlens`` on the host, int64 [B + 1]."""
+        """``cu_seqlens`` in the CPU's memory, int64 [B + 1]."""
         if torch.compiler.is_compiling():
             raise ImplementationError(
                 "this implementation reads the lengths on the host, which a compiled graph does "
@@ -152,7 +152,7 @@ class Sequences:
 
     @property
     def length_groups(self) -> tuple[LengthGroup, ...]:
-        """Groups of sequences of equal length, by first appearance, without empty sequences."""
+        """The groups of sequences of equal length, by first appearance, without empty sequences."""
         return self._remember("length_groups", lambda: tuple(self._make_length_groups()))
 
     def _make_length_groups(self) -> Iterator[LengthGroup]:
@@ -164,7 +164,7 @@ class Sequences:
             )
 
     def _host_groups(self) -> Iterator[tuple[int, Integers, Integers | slice]]:
-        """Yield the fields of :attr:`length_groups` on the host."""
+        """Yield the fields of each of the :attr:`length_groups`, as NumPy arrays."""
         lengths, firsts = np.unique(self.lengths, return_index=True)
         for length in lengths[np.argsort(firsts)]:
             if length == 0:
@@ -178,7 +178,7 @@ class Sequences:
 
     @property
     def grouped_rows(self) -> Tensor | None:
-        """The rows of the joined :attr:`length_groups`, int64 [T]; None: 0 to T - 1 in order."""
+        """The rows of all :attr:`length_groups` in turn, int64 [T]; None: they are 0 to T - 1."""
         return self._remember("grouped_rows", self._make_grouped_rows)
 
     def _make_grouped_rows(self) -> Tensor | None:
@@ -197,7 +197,7 @@ class Sequences:
 
     @property
     def grouped_order(self) -> Tensor | None:
-        """The index of each row in the joined :attr:`length_groups`, int64 [T]; None: the same."""
+        """Where each row is in :attr:`grouped_rows`, int64 [T]; None: rows are in that order."""
         return self._remember("grouped_order", self._make_grouped_order)
 
     def _make_grouped_order(self) -> Tensor | None:
@@ -222,11 +222,11 @@ class Sequences:
         )
 
     def zero_padding_rows(self, rows_T: Tensor) -> Tensor:
-        """Return rows [T, ...] with zeros where a row has no sequence; here every row has one."""
+        """Return the rows [T, ...] unchanged; subclasses zero those that no sequence has."""
         return rows_T
 
     def to(self, device: Device) -> Sequences:
-        """Return the same layout on another device."""
+        """Return the same offsets on another device."""
         if torch.device(device) == self.device:
             return self
         known = self._memory.get("num_tokens")
@@ -253,7 +253,7 @@ class Sequences:
 
 
 def assemble(cu_seqlens: Tensor, host_offsets: Tensor, num_tokens: int | None = None) -> Sequences:
-    """Make offsets from valid parts, without validation."""
+    """Return the sequences of offsets that are known to be valid, without validation."""
     return Sequences._of_parts(cu_seqlens, host_offsets, num_tokens)
 
 
@@ -267,7 +267,7 @@ def _fill(
 
 
 def moved(tensor: Tensor, device: Device) -> Tensor:
-    """Copy a tensor to a device; copies to a CUDA device are asynchronous."""
+    """Return a tensor on a device; copies to a CUDA device are asynchronous."""
     kind = torch.device(device).type
     if kind == "cuda" and tensor.device.type == "cpu" and not torch.compiler.is_compiling():
         # From other memory the driver may wait. The allocator keeps the copy until it was read.

@@ -1,4 +1,4 @@
-"""Lists the spans of packed words.
+"""Lists the spans of words in packed sequences.
 
 Dimensions: S spans, B sequences.
 """
@@ -22,7 +22,8 @@ SpanSummary = Literal["mean", "attention"]
 class SpanList(NamedTuple):
     """S spans of packed words, ordered by width, then by first word; int64 [S] each.
 
-    ``starts``, ``stops``: words ``start`` to ``stop - 1``, as packed rows.
+    ``starts``, ``stops``: a span has the words ``start`` to ``stop - 1``, numbered in the packed
+    batch.
     ``owners``: the index of each span's sequence.
     """
 
@@ -31,7 +32,7 @@ class SpanList(NamedTuple):
     owners: LongArray
 
     def find(self, starts: LongArray, stops: LongArray) -> LongArray:
-        """Return the indices of spans in this list; -1 for a span that is not in the list."""
+        """Return the index of each given span in this list; -1 for one that is not in the list."""
         scale = int(self.stops.max(initial=0)) + 1
         widths = self.stops - self.starts
         keys = widths * scale + self.starts
@@ -43,7 +44,10 @@ class SpanList(NamedTuple):
 
 
 def list_spans(offsets: npt.NDArray[np.integer], max_width: int) -> SpanList:
-    """List all spans of 1 to ``max_width`` words within sequences; ``offsets``: [B + 1]."""
+    """Return all spans of 1 to ``max_width`` words within sequences.
+
+    ``offsets``: the first word of each sequence, then their number, [B + 1].
+    """
     offsets = offsets.astype(np.int64)
     owners = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
     room = offsets[1:][owners] - np.arange(len(owners))

@@ -25,7 +25,10 @@ __all__ = ["LegalTags", "viterbi", "word_steps"]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LegalTags:
-    """The tags that may begin and end a sequence, bool [K], and follow another, bool [K, K]."""
+    """Which tags may begin a sequence, ``start`` [K], end it, ``end`` [K], and follow another one.
+
+    ``transitions`` [K, K]: by the tag before and the tag itself. All are bool.
+    """
 
     start: BoolArray
     end: BoolArray
@@ -33,7 +36,7 @@ class LegalTags:
 
     @classmethod
     def everything(cls, num_tags: int) -> Self:
-        """Return rules that allow every tag everywhere."""
+        """Return rules that allow every one of ``num_tags`` tags everywhere."""
         free = np.ones(num_tags, np.bool_)
         return cls(start=free, end=free, transitions=np.ones((num_tags, num_tags), np.bool_))
 
@@ -50,7 +53,7 @@ class LegalTags:
         return cls(start=start, end=free, transitions=transitions)
 
     def find_illegal(self, tags: npt.NDArray[np.integer]) -> int | None:
-        """Return the index of a sequence's first illegal tag, or None."""
+        """Return the index of the first illegal tag in a sequence of tags; None: all are legal."""
         if len(tags) == 0:
             return None
         if not self.start[tags[0]]:
@@ -104,7 +107,7 @@ def viterbi(
 
 
 def word_steps(offsets: npt.NDArray[np.integer]) -> Iterator[npt.NDArray[np.int64]]:
-    """Yield the rows of the first words of all sequences, of the second words, and so on."""
+    """Yield the rows of all sequences' first words, then of their second words, and so on."""
     lengths = np.diff(offsets).astype(np.int64)
     order = np.argsort(-lengths, kind="stable")
     starts, lengths = offsets[:-1][order].astype(np.int64), lengths[order]

@@ -1,4 +1,4 @@
-"""Packed token rows as NumPy arrays: a batch before it is moved to a device."""
+"""Token ids of several texts, packed, as NumPy arrays: a batch before it is on a device."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class TokenizedRows(Protocol):
 
 
 class WindowRows(TokenizedRows, Protocol):
-    """The attributes of tokenized rows that the stages of a window read; see :class:`Encoding`."""
+    """The attributes of tokenized texts that are read when they are computed; see Encoding."""
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -58,7 +58,7 @@ class WindowRows(TokenizedRows, Protocol):
 
 @dataclass(kw_only=True, eq=False)
 class EncodedRows:
-    """Token rows made without a tokenizer call, such as given ids; implements WindowRows.
+    """Token ids that no tokenizer call made, such as given ones, with the attributes of WindowRows.
 
     ids: int32 [T].
     cu_seqlens: the offsets of the rows, int32 [B + 1].
@@ -103,13 +103,13 @@ class InputRows(EncodedRows):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TokenRows:
-    """B sequences of T tokens, concatenated.
+    """B sequences of T token ids, concatenated.
 
     ids: int32 [T].
     cu_seqlens: the offsets of the sequences, int32 [B + 1].
     type_ids: the token type id of each token, int32 [T]; None: all 0.
     unattended: the number of last tokens of each sequence that no token attends to, int32 [B];
-    these tokens attend to the others. None: 0.
+    they themselves attend to the tokens before the first of them. None: 0.
     """
 
     ids: IdArray
@@ -119,7 +119,7 @@ class TokenRows:
 
     @classmethod
     def of(cls, encoding: TokenizedRows) -> Self:
-        """Make token rows of a tokenizer's result."""
+        """Return the token rows of a tokenizer's result."""
         types = encoding.type_ids if encoding.has_types else None
         return cls(ids=encoding.ids, cu_seqlens=encoding.cu_seqlens, type_ids=types)
 
@@ -143,7 +143,7 @@ class TokenRows:
 def take(
     values: IdArray, cu_seqlens: IdArray, rows: npt.NDArray[np.intp]
 ) -> tuple[IdArray, IdArray]:
-    """Gather rows of a packed array: ``(values [t], cu_seqlens [b + 1])``.
+    """Gather ``rows`` of a packed array: their values [t] and offsets [b + 1].
 
     Several rows are copied; a single row is a view.
     """

@@ -23,10 +23,11 @@ def register_tree(
     constants: Callable[[Value], Any],
     assemble: Callable[[list[Any], Any], Value],
 ) -> None:
-    """Register a class by the names of its leaves and a constructor without checks.
+    """Register a class as a pytree; ``names``: the attributes that are its leaves.
 
-    ``torch.export.register_dataclass`` would call the class, which reads values that do not exist
-    in a graph.
+    ``constants``: returns an object's other values; ``assemble``: makes an object of leaves and
+    constants without checks. ``torch.export.register_dataclass`` would call the class, which reads
+    values that do not exist in a graph.
     """
     read = attrgetter(*names)
 

@@ -1,1 +1,1 @@
-"""Bias and activation of a feed-forward layer."""
+"""Triton kernels of a feed-forward layer's bias and activation, gated or not."""

@@ -1,4 +1,4 @@
-"""The backward kernel of bias, activation and gate: one pass, without atomics."""
+"""The backward Triton kernel of bias, activation and gate: one pass, without atomics."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _activation_backward_kernel(
 
 
 def backward_block_shape(width: int, *, gated: bool) -> tuple[int, int]:
-    """Return rows and columns of a program's block; a gated one has half the rows."""
+    """Return the rows and columns that a program of the kernel computes; half the rows if gated."""
     return block_shape(width, elements=BLOCK_ELEMENTS // (2 if gated else 1))
 
 
@@ -84,9 +84,9 @@ def backward_block_shape(width: int, *, gated: bool) -> tuple[int, int]:
 def activation_backward(
     grad_output_TF: Tensor, input_TG: Tensor, bias_G: Tensor | None, activation: str, *, gated: bool
 ) -> tuple[Tensor, Tensor]:
-    """Launch the kernel on contiguous tensors, G = 2 F if gated, else F.
+    """Launch the backward kernel on contiguous tensors; G is 2 F if gated, else F.
 
-    Returns the gradients of the input [T, G] and of the bias, float32 [G], empty without one.
+    Returns the gradients of the input [T, G] and of the bias, float32 [G], empty without a bias.
     """
     num_rows, width = grad_output_TF.shape
     grad_input = torch.empty_like(input_TG)

@@ -52,7 +52,7 @@ def _activation_forward_kernel(
 
 
 def block_shape(width: int, *, elements: int = BLOCK_ELEMENTS) -> tuple[int, int]:
-    """Return rows and columns of a program's block."""
+    """Return the rows and columns that one program of the kernel computes."""
     columns = min(BLOCK_COLUMNS, next_power_of_2(max(width, 16)))
     return elements // columns, columns
 
@@ -61,7 +61,7 @@ def block_shape(width: int, *, elements: int = BLOCK_ELEMENTS) -> tuple[int, int
 def activation_forward(
     input_TG: Tensor, bias_G: Tensor | None, activation: str, *, gated: bool
 ) -> Tensor:
-    """Launch the kernel on contiguous tensors, G = 2 F if gated, else F; returns [T, F]."""
+    """Launch the forward kernel on contiguous tensors: G = 2 F if gated, else F; returns [T, F]."""
     num_rows, width = input_TG.shape[0], input_TG.shape[1] // (2 if gated else 1)
     output = input_TG.new_empty(num_rows, width)
     if output.numel() == 0:

@@ -15,7 +15,7 @@ def sigmoid(x):
 
 @triton.jit
 def sigmoid_derivative(x):
-    """Return the sigmoid's derivative; p (1 - p) would cancel where p is near 1."""
+    """Return the sigmoid's derivative at x; p (1 - p) would cancel where p is near 1."""
     decay = tl.exp(-tl.abs(x))
     return decay / ((1.0 + decay) * (1.0 + decay))
 
@@ -29,7 +29,7 @@ def normal_decay(x):
 
 @triton.jit
 def bounded_size(x):
-    """Return |x|, or 1e18 for more: its square is finite."""
+    """Return ``min(|x|, 1e18)``, whose square is finite."""
     return tl.minimum(tl.abs(x), 1e18)
 
 

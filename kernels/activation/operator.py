@@ -62,19 +62,19 @@ _forward.register_autograd(_differentiate, setup_context=_setup_context)
 
 
 def bias_gelu(input_TF: Tensor, bias_F: Tensor | None, *, approximate: str) -> Tensor:
-    """Implement ``ops.bias_gelu``."""
+    """Implement :func:`encoder_engine.ops.bias_gelu` by the Triton kernels."""
     output: Tensor = _forward(input_TF, bias_F, _gelu(approximate), gated=False)
     return output
 
 
 def geglu(input_TG: Tensor, bias_G: Tensor | None, *, approximate: str) -> Tensor:
-    """Implement ``ops.geglu``."""
+    """Implement :func:`encoder_engine.ops.geglu` by the Triton kernels."""
     output: Tensor = _forward(input_TG, bias_G, _gelu(approximate), gated=True)
     return output
 
 
 def swiglu(input_TG: Tensor, bias_G: Tensor | None) -> Tensor:
-    """Implement ``ops.swiglu``."""
+    """Implement :func:`encoder_engine.ops.swiglu` by the Triton kernels."""
     output: Tensor = _forward(input_TG, bias_G, "silu", gated=True)
     return output
 

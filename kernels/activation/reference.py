@@ -17,13 +17,13 @@ def bias_gelu(input_TF: Tensor, bias_F: Tensor | None, *, approximate: str) -> T
 
 
 def geglu(input_TG: Tensor, bias_G: Tensor | None, *, approximate: str) -> Tensor:
-    """Return ``gelu(first half) * second half`` of ``input + bias``."""
+    """Return ``gelu(x[:F]) * x[F:]``, ``x = input + bias`` with 2 F features."""
     x, gate = _shifted(input_TG, bias_G).chunk(2, dim=1)
     return (_gelu(x, approximate) * gate).to(input_TG.dtype)
 
 
 def swiglu(input_TG: Tensor, bias_G: Tensor | None) -> Tensor:
-    """Return ``x / (1 + exp(-x)) * gate`` of the two halves of ``input + bias``."""
+    """Return ``x[:F] / (1 + exp(-x[:F])) * x[F:]``, ``x = input + bias`` with 2 F features."""
     x, gate = _shifted(input_TG, bias_G).chunk(2, dim=1)
     return (x / (1.0 + torch.exp(-x)) * gate).to(input_TG.dtype)
 

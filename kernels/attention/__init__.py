@@ -1,1 +1,1 @@
-"""Bidirectional attention over packed sequences."""
+"""Triton kernels of bidirectional or causal attention over packed sequences."""

@@ -61,7 +61,7 @@ def attention_backward(
     blocks: Blocks,
     launches: Launches,
 ) -> Gradients:
-    """Launch the kernels of the backward pass; return all gradients."""
+    """Launch the Triton kernels of attention's backward pass; return all gradients."""
     query, key = call[:2]
     whole = empty_gradients(call)
     if blocks.query_tiles.shape[0] == 0:
@@ -130,7 +130,11 @@ def _longest(kept: Tensor | None) -> int:
 def _launch_short(
     call: Call, blocks: Blocks, launch: Launch, given: tuple[Tensor, ...], grads: list[Tensor]
 ) -> None:
-    """Launch the one kernel for sequences that fit into a block."""
+    """Launch the one kernel that computes all gradients where each sequence fits into a block.
+
+    ``given``: the output's gradient, the output and the log-sum-exps. ``grads``: memory for the
+    gradients of query, key and value.
+    """
     constants = blocks.gradient_constants(call)
     for absent in ("SUBSET", "HAS_BIAS", "POSITIONS", "ENTRIES_REACH", "NUM_ENTRIES"):
         assert not constants.pop(absent), f"{absent} is for the kernels of long sequences"
@@ -153,7 +157,7 @@ def _launch_short(
 
 @on_device
 def attention_delta(output_MHD: Tensor, grad_output_MHD: Tensor, lse_HM: Tensor) -> Tensor:
-    """Return ``rowsum(grad * output)``, float32 [H, M]."""
+    """Return the sum over features of gradient times output, float32 [H, M] (D in the papers)."""
     num_queries, num_heads, head_dim = output_MHD.shape
     delta = torch.empty_like(lse_HM)
     _attention_delta_kernel[(cdiv(num_queries, DELTA_ROWS), num_heads)](
@@ -171,7 +175,7 @@ def attention_delta(output_MHD: Tensor, grad_output_MHD: Tensor, lse_HM: Tensor)
 
 
 def _bias_sums(call: Call, num_tiles: int, block: int) -> Tensor | None:
-    """Allocate the sums by distance of each program: [tiles, H, blocks of distances]."""
+    """Allocate each program's sums of score gradients by distance: [tiles, H, distances]."""
     if call.bias_HR is None:
         return None
     num_heads, num_distances = call.bias_HR.shape
@@ -180,14 +184,17 @@ def _bias_sums(call: Call, num_tiles: int, block: int) -> Tensor | None:
 
 
 def _listed_bias_sums(call: Call, num_listed: int) -> Tensor | None:
-    """Allocate the gradients by distance to each global key: [G, H, 2 r + 1]."""
+    """Allocate the score gradients of each global key by distance: float32 [G, H, 2 r + 1]."""
     if call.bias_HR is None or num_listed == 0:
         return None
     return call.bias_HR.new_zeros(num_listed, *call.bias_HR.shape, dtype=torch.float32)
 
 
 def _grad_bias(sums: Tensor | None, listed_sums: Tensor | None, call: Call) -> Tensor:
-    """Add the programs' sums; distances beyond the bias' reach belong to its two ends."""
+    """Return the relative bias's gradient: the programs' sums of score gradients, added up.
+
+    Distances beyond the bias's reach belong to its first and last entry.
+    """
     if sums is None or call.bias_HR is None:
         return call.query_MHD.new_empty(0)
     reach = call.bias_HR.shape[1] // 2

@@ -17,10 +17,11 @@ WIDEST_WINDOW = 2**30
 
 
 class Blocks(NamedTuple):
-    """The offsets and blocks of a call, all int32; tiles are [n, 2]: sequence, block of its rows.
+    """The sequences of an attention call in a packed batch, and the tiles that kernels work on.
 
-    ``places`` is empty where every row is a query, ``global_places`` where no key is global. The
-    tiles of backward are empty without gradients, ``sequence_tiles`` unless Gluon computes these.
+    All are int32. A tile is a row (sequence, block within it). ``places`` is empty where every row
+    is a query, ``global_places`` where no key is global. Tiles for backward are empty without
+    gradients, ``sequence_tiles`` unless the kernel in Gluon computes the gradients.
     """
 
     cu_seqlens: Tensor  # [B + 1]
@@ -35,7 +36,7 @@ class Blocks(NamedTuple):
     sequence_tiles: Tensor  # whole sequences, where the kernel in Gluon computes gradients
 
     def extras(self, call: Call) -> Extras:
-        """Return the options by which launch shapes are chosen."""
+        """Return the options of a call by which launch shapes are chosen."""
         return Extras(
             dropout=call.seed is not None,
             bias=call.bias_HR is not None or call.entries_R is not None,
@@ -46,7 +47,7 @@ class Blocks(NamedTuple):
         )
 
     def constants(self, call: Call) -> dict[str, Any]:
-        """Return the compile-time constants of a call, launch shapes aside."""
+        """Return the kernels' compile-time constants for a call; launch shapes have their own."""
         _, num_heads, head_dim = call.query_MHD.shape
         return {
             # Offsets known at compile time are immediates of the loads; a model has few strides.
@@ -69,11 +70,11 @@ class Blocks(NamedTuple):
         }
 
     def gradient_constants(self, call: Call) -> dict[str, Any]:
-        """Return the compile-time constants of a kernel of gradients."""
+        """Return the gradient kernels' compile-time constants for a call, as :meth:`constants`."""
         return self.constants(call) | {"JOINED": call.joined}
 
     def terms(self, call: Call) -> tuple[Tensor | None, ...]:
-        """Return the terms that kernels read; products of content and position are made here."""
+        """Return a kernel's arguments bias, slopes and seed, and :func:`position_terms`."""
         return (call.bias_HR, call.slopes_H, call.seed, *position_terms(call))
 
     def numbers(self, call: Call) -> tuple[Any, ...]:

@@ -20,7 +20,7 @@ from ..common.pinned import pinned
 
 
 class Launch(NamedTuple):
-    """Rows and keys of a block, warps, and stages of the software pipeline."""
+    """A kernel's launch shape: queries and keys of a block, warps, stages of the pipeline."""
 
     block_rows: int
     block_keys: int
@@ -33,7 +33,7 @@ class Launch(NamedTuple):
 
     @property
     def block_tail(self) -> int:
-        """Return the keys of a masked block of the forward kernel: a shorter one wastes less."""
+        """Return the keys of a masked block in the forward kernel: a shorter block wastes less."""
         return min(self.block_keys, 64)
 
     def sizes(self) -> dict[str, int]:
@@ -41,19 +41,20 @@ class Launch(NamedTuple):
         return {"BLOCK_ROWS": self.block_rows, "BLOCK_KEYS": self.block_keys}
 
     def resources(self) -> dict[str, int]:
-        """Return warps, stages and registers, as options of a compilation."""
+        """Return warps, pipeline stages and most registers, as options of Triton's compiler."""
         given = {"num_warps": self.num_warps, "num_stages": self.num_stages}
         return given if self.max_registers is None else given | {"maxnreg": self.max_registers}
 
     def options(self) -> dict[str, int]:
-        """Return all fields, as keyword arguments of a launch."""
+        """Return all launch options of a kernel as keyword arguments."""
         return self.sizes() | self.resources()
 
 
 class GluonLaunch(NamedTuple):
-    """Rows and keys of a block of the forward kernel in Gluon, and the stages of its ring.
+    """Launch shape of the forward kernel in Gluon: queries and keys of a block, stages of its ring.
 
-    ``turns``: two consumers, of 64 rows each, ask for products alternately.
+    The ring is the shared memory for blocks of keys and values that are being loaded or read.
+    ``turns``: two consumers, of 64 query rows each, start matrix products alternately.
     """
 
     block_rows: int
@@ -73,11 +74,11 @@ class GluonLaunch(NamedTuple):
 
     @property
     def max_registers(self) -> int:
-        """Return the registers of a thread at the start, before consumers take more."""
+        """Return the registers of each thread at the start, before consumers take more."""
         return 128 if self.num_consumers == 1 else 168
 
     def constants(self) -> dict[str, int | bool]:
-        """Return the compile-time constants of the kernel that follow from the shape."""
+        """Return the kernel's compile-time constants that follow from the launch shape."""
         return {
             "BLOCK_KEYS": self.block_keys,
             "STAGES": self.num_stages,
@@ -99,10 +100,10 @@ GLUON_LAUNCHES = {
 
 
 class GluonBackwardLaunch(NamedTuple):
-    """Stages of the ring of the backward kernel in Gluon, and where it sums the query's gradient.
+    """Launch shape of the backward kernel in Gluon: stages of its ring, place of the query's sums.
 
-    ``sum_blocks``: the blocks of 64 rows whose sums are in shared memory; 0: all are in scratch
-    memory.
+    ``sum_blocks``: how many blocks of 64 query rows have the sum of their gradient in shared
+    memory. If it is 0, all sums are in scratch memory.
     """
 
     num_stages: int
@@ -110,7 +111,7 @@ class GluonBackwardLaunch(NamedTuple):
     max_registers: int = 168  # of a thread at the start, before consumers take more
 
     def constants(self) -> dict[str, int]:
-        """Return the compile-time constants of the kernel that follow from the shape."""
+        """Return the kernel's compile-time constants that follow from the launch shape."""
         return {"STAGES": self.num_stages, "SUM_BLOCKS": self.sum_blocks, "REGISTERS": 232}
 
 
@@ -123,7 +124,7 @@ WHOLE_SEQUENCE = 2**30
 
 
 class Launches(NamedTuple):
-    """The launch shapes of the forward kernel, and of backward's two kernels or single one."""
+    """The launch shapes of the forward kernel and of the backward kernels, two or a single one."""
 
     # In Gluon on request alone, see ``pin``: that kernel has not run on a GPU.
     forward: Launch | GluonLaunch
@@ -135,12 +136,12 @@ class Launches(NamedTuple):
 
     @property
     def key_block(self) -> int:
-        """Return the keys of a block of backward, by which sequences are cut."""
+        """Return the number of keys of a block in backward; sequences are cut into such blocks."""
         return self.key.block_keys if self.short is None else self.short.block_keys
 
 
 class Extras(NamedTuple):
-    """The options of a call that take registers."""
+    """The options of an attention call that take registers in the kernels."""
 
     dropout: bool = False
     bias: bool = False  # what is read for each score: a relative bias, or positions
@@ -151,7 +152,7 @@ class Extras(NamedTuple):
 
 
 class Longest(NamedTuple):
-    """The most queries and keys of a sequence, rounded up to powers of two; 0: unknown, many."""
+    """The most queries and keys of any sequence, rounded up to powers of two; 0: not known."""
 
     queries: int = 0
     keys: int = 0
@@ -165,7 +166,10 @@ def choose_launches(
     longest: Longest = Longest(),  # noqa: B008
     hopper: bool = True,
 ) -> Launches:
-    """Choose the launch shape of each kernel; ``hopper``: the GPU has wgmma and 227 KiB shared."""
+    """Return each attention kernel's launch shape.
+
+    ``itemsize``: bytes of an element. ``hopper``: the GPU has wgmma and 227 KiB of shared memory.
+    """
     # Cached: a call asks twice, and all layers ask the same. Dynamo cannot trace a cache.
     table = _table if torch.compiler.is_compiling() else _known_table
     launches = table(head_dim, itemsize, extras, longest, hopper)
@@ -196,7 +200,7 @@ _known_table = cache(_table)
 def _short(
     head_dim: int, itemsize: int, extras: Extras, longest: Longest, hopper: bool
 ) -> Launch | None:
-    """Return the shape of the one backward kernel, or None where it does not fit or apply."""
+    """Return the launch shape of the single backward kernel; None if it does not fit or apply."""
     if extras.bias or extras.listed or longest.queries != longest.keys or not longest.keys:
         return None
     if not hopper or itemsize == 4:
@@ -209,7 +213,7 @@ def _short(
 
 
 def can_describe_width(head_dim: int) -> bool:
-    """Return whether TMA can read heads: its blocks, powers of two wide, must end with a head."""
+    """Return whether TMA can read heads of this size: powers of two from 16, as blocks are."""
     return head_dim >= 16 and head_dim & (head_dim - 1) == 0
 
 
@@ -263,7 +267,7 @@ def _hopper(head_dim: int, extras: Extras, longest: Longest) -> Launches:
 
 
 def _shortened(launches: Launches, head_dim: int, longest: Longest) -> Launches:
-    """Return shapes for queries that fill less than a block: of 64 rows, by 4 warps."""
+    """Return ``launches`` with blocks of 64 rows and 4 warps if the queries fill no larger ones."""
     if not 0 < longest.queries <= 64:
         return launches
     keys = min(launches.forward.block_keys, 64)

@@ -25,7 +25,7 @@ ALIGNMENT = 16
 def descriptors(
     call: Call, launch: Launch
 ) -> tuple[TensorDescriptor | None, TensorDescriptor | None]:
-    """Return descriptors of keys and values, or twice None if the kernel reads by pointers."""
+    """Return TMA descriptors of keys and values; twice None if the kernel reads by pointers."""
     key, value = call.key_TKD, call.value_TKD
     if not (launch.described and can_describe(key) and can_describe(value)):
         return None, None
@@ -33,7 +33,7 @@ def descriptors(
 
 
 def can_describe(x_TKD: Tensor) -> bool:
-    """Return whether TMA can read blocks of a tensor's heads."""
+    """Return whether TMA can read blocks of the heads of ``x_TKD``, by its layout in memory."""
     head_dim = x_TKD.shape[2]
     offsets = (x_TKD.data_ptr(), x_TKD.stride(0) * x_TKD.element_size())
     # Rows of an expanded tensor are the same one, which is not a stride for TMA.

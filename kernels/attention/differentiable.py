@@ -1,4 +1,4 @@
-"""Registers a forward and a backward function as a differentiable, traceable PyTorch operator."""
+"""Registers an attention function and its gradient as a PyTorch operator that can be traced."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Call(NamedTuple):
-    """The arguments of a call, in the operator's order."""
+    """The arguments of an attention call, in the operator's order."""
 
     query_MHD: Tensor
     key_TKD: Tensor
@@ -38,7 +38,7 @@ class Call(NamedTuple):
 
     @property
     def group(self) -> int:
-        """Query heads per key head."""
+        """The number of query heads that share a key head."""
         return self.query_MHD.shape[1] // self.key_TKD.shape[1]
 
 
@@ -57,9 +57,10 @@ _BACKWARD_SCHEMA = (
 
 
 class Gradients(NamedTuple):
-    """The gradients of a call's tensors, contiguous; empty for a tensor that the call lacks.
+    """The gradients of an attention call's tensors, contiguous; empty for one that is not given.
 
-    In a joined call that of the query is [T, H + 2 K, D] and holds those of key and value.
+    In a joined call ``query_MHD`` is [T, H + 2 K, D] and holds the gradients of query, key and
+    value.
     """
 
     query_MHD: Tensor
@@ -71,13 +72,13 @@ class Gradients(NamedTuple):
 
 
 class Forward(Protocol):
-    """The type of a forward: returns the output, contiguous, and log-sum-exps [H, M] or empty."""
+    """Type of functions that compute attention: contiguous output, log-sum-exps [H, M] or empty."""
 
     def __call__(self, call: Call) -> tuple[Tensor, Tensor]: ...  # noqa: D102
 
 
 class Backward(Protocol):
-    """The type of a backward: returns the gradients, given that of the output."""
+    """Type of a function that computes attention's gradients from that of the output."""
 
     def __call__(  # noqa: D102
         self, grad_output_MHD: Tensor, output_MHD: Tensor, lse_HM: Tensor, call: Call
@@ -85,7 +86,7 @@ class Backward(Protocol):
 
 
 class Attend(Protocol):
-    """The type of the function that calls the operator and returns its output."""
+    """Type of a function that calls attention's registered operator and returns the output."""
 
     def __call__(  # noqa: D102
         self,
@@ -103,7 +104,8 @@ def define_operator(
 ) -> Attend:
     """Register ``encoder_engine::<name>`` and its backward; return a function that calls it.
 
-    ``joins``: the backward writes joined gradients.
+    ``keeps_lse``: ``forward`` returns log-sum-exps, else an empty tensor. ``joins``: ``backward``
+    can write the gradients of query, key and value into one tensor.
     """
 
     def run(*arguments: Any) -> tuple[Tensor, Tensor]:

@@ -70,7 +70,7 @@ def _attend(
     LISTED: tl.constexpr,
     DESCRIBED: tl.constexpr,
 ):
-    """Attend to the keys low .. high; return ``m_i``, ``l_i`` and ``acc``, updated."""
+    """Attend to keys low .. high - 1; return the rows' ``m_i``, ``l_i`` and ``acc``, updated."""
     m_i, l_i, acc = state
     key_stride, value_stride = strides
     key_rows, value_rows, start, column = descriptors
@@ -251,7 +251,7 @@ def _attention_forward_kernel(
 
 @on_device
 def attention_forward(call: Call, blocks: Blocks, launch: Launch) -> tuple[Tensor, Tensor]:
-    """Launch the kernel on tensors whose tokens are [heads, D] contiguous.
+    """Launch the forward kernel; each token's [heads, D] must be contiguous.
 
     Returns the output [M, H, D] and the log2-sum-exp2 of each row, float32 [H, M].
     """

@@ -1,9 +1,10 @@
 """The gradients of disentangled attention's products of content and position.
 
 How it works: the kernels of attention keep the gradients of scores, by query for c2p and by key for
-p2c (``positions.py``). A kernel here adds, for one row, the gradients whose distances share a
-number: it visits a list of distances for each number, and a row's distances beyond the reach once.
-Every sum has one owner and one order.
+p2c (``positions.py``). Several distances share a position vector, which has a number. A kernel here
+adds, for one row, the gradients of the distances with the same number: it visits a list of
+distances for each number, and a row's distances beyond the reach once. Every sum has one owner and
+one order.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class ScoreGradients(NamedTuple):
 
 
 def score_gradients(call: Call, blocks: Blocks) -> ScoreGradients:
-    """Allocate score gradients; zeros where a kernel leaves places without a score."""
+    """Allocate memory for :class:`ScoreGradients`; zeros where some places have no score."""
     if call.entries_R is None:
         return ScoreGradients(None, None)
     # Queries may lie beyond the last key: rows that attend and are not seen.
@@ -130,7 +131,7 @@ def _sum_by_number_kernel(
 
 
 class PositionGradients(NamedTuple):
-    """The terms added to the gradients of query and key, and the vectors' own gradients."""
+    """What position vectors add to the gradients of query and key, and their own gradients."""
 
     query_MHD: Tensor | None
     key_TKD: Tensor | None
@@ -141,7 +142,11 @@ class PositionGradients(NamedTuple):
 def position_gradients(
     call: Call, blocks: Blocks, kept: ScoreGradients, query_block: int, key_block: int
 ) -> PositionGradients:
-    """Return gradients from the scores' gradients; nothing without disentangled attention."""
+    """Return the gradients of disentangled attention's terms from those of the scores.
+
+    ``query_block``, ``key_block``: rows of a block in ``blocks.query_tiles`` and ``key_tiles``.
+    Without disentangled attention all are None or empty.
+    """
     query, key = call.query_MHD, keys_of_heads(call)
     grad_query, grad_key = None, None
     grad_vectors = [query.new_empty(0), query.new_empty(0)]
@@ -156,7 +161,7 @@ def position_gradients(
 
 
 def _of_products(grad_MHN: Tensor, rows_MHD: Tensor, vectors_NHD: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the gradients of rows and vectors from that of their products."""
+    """Return the gradients of rows and vectors from that of the products ``rows @ vectors``."""
     grad_HMN = grad_MHN.transpose(0, 1)
     of_rows = torch.bmm(grad_HMN, vectors_NHD.transpose(0, 1)).transpose(0, 1)
     of_vectors = torch.bmm(grad_HMN.mT, rows_MHD.transpose(0, 1)).transpose(0, 1)
@@ -167,7 +172,10 @@ def _of_products(grad_MHN: Tensor, rows_MHD: Tensor, vectors_NHD: Tensor) -> tup
 def _sum_by_number(
     call: Call, blocks: Blocks, kept: Tensor, tiles: Tensor, block: int, sign: int
 ) -> Tensor:
-    """Launch the kernel on gradients of scores; returns [rows, H, N] in their dtype."""
+    """Sum score gradients ``kept`` over distances with the same position vector: [rows, H, N].
+
+    ``sign``: 1 where rows are queries, -1 where they are keys.
+    """
     entries = call.entries_R
     assert entries is not None
     constants = position_constants(call)

@@ -49,9 +49,9 @@ def _add_query_gradient(
     MASKED: tl.constexpr,
     LISTED: tl.constexpr,
 ):
-    """Add the contribution of the keys low .. high to ``dq``, and to the bias' gradient.
+    """Add what keys low .. high - 1 contribute to ``dq`` and to the relative bias's gradient.
 
-    The gradients of scores are kept at ``ds_rows`` where disentangled attention reads them.
+    For disentangled attention, the gradients of the scores are stored at ``ds_rows`` as well.
     """
     query, do, lse, delta, ds_rows = rows_given
     key_stride, value_stride = strides

@@ -1,6 +1,6 @@
-"""Gradients of query, key and value in one tensor, where these are heads of one projection.
+"""Gradients of query, key and value in one tensor, where all three are heads of one projection.
 
-Three tensors would be copied together for the backward of the projection's matrix product.
+Three tensors would have to be copied into one for the backward of the projection's matrix product.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def are_joined(query_MHD: Tensor, key_TKD: Tensor, value_TKD: Tensor) -> bool:
-    """Return whether query, key and value are, in order, one tensor's heads; False in a trace."""
+    """Return whether query, key and value, in order, are one tensor's heads; False when tracing."""
     if torch.compiler.is_compiling() or len(query_MHD) != len(key_TKD):
         return False
     num_heads = query_MHD.shape[1] + 2 * key_TKD.shape[1]
@@ -31,12 +31,12 @@ def are_joined(query_MHD: Tensor, key_TKD: Tensor, value_TKD: Tensor) -> bool:
 
 
 def empty_joined(query_THD: Tensor, key_TKD: Tensor) -> Tensor:
-    """Return memory for the joined gradients, [T, H + 2 K, D]."""
+    """Return memory for the gradients of query, key and value in one tensor, [T, H + 2 K, D]."""
     num_heads = query_THD.shape[1] + 2 * key_TKD.shape[1]
     return query_THD.new_empty(len(query_THD), num_heads, query_THD.shape[2])
 
 
 def heads_apart(joined_THD: Tensor, key_heads: int) -> tuple[Tensor, ...]:
-    """Return views of the gradients of query, key and value."""
+    """Return the views of query, key and value in a joined tensor [T, H + 2 K, D]."""
     sizes = [joined_THD.shape[1] - 2 * key_heads, key_heads, key_heads]
     return torch.split(joined_THD, sizes, dim=1)

@@ -44,9 +44,10 @@ def _launches(query_MHD: Tensor, extras: Extras, longest: Longest) -> Launches:
 
 
 def _laid_out(call: Call) -> Call:
-    """Return a call as kernels take it: rows and vectors in order, the scale positive.
+    """Return a call as the kernels need it: each token's heads contiguous, the scale positive.
 
-    The maximum of products is that of scores only under a positive scale.
+    The kernels take the maximum of the unscaled products, that of the scores if the scale is
+    positive.
     """
     query, key, value = (rows_apart(x) for x in call[:3])
     scale = max(abs(call.scale), LEAST_SCALE)
@@ -100,7 +101,7 @@ _attend = define_operator("attention", _forward, _backward, keeps_lse=True, join
 def attention(
     query_MHD: Tensor, key_TKD: Tensor, value_TKD: Tensor, sequences: Layout, terms: Terms
 ) -> Tensor:
-    """Implement ``ops.attention``."""
+    """Implement :func:`encoder_engine.ops.attention` by the Triton kernels."""
     if terms.bias_HR is not None:
         # Entries of two bytes are not asynchronous copies: for heads of 64 the loop over the keys
         # then takes 808 issue cycles instead of 611, and with a window ptxas serialises its wgmma.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def position_constants(call: Call) -> dict[str, int]:
-    """Return the compile-time constants of every kernel; 0 without disentangled attention."""
+    """Return the kernels' compile-time constants of disentangled attention; 0 without it."""
     given = (call.position_key_NHD, call.position_query_NHD)
     if call.entries_R is None:
         return {"POSITIONS": 0, "ENTRIES_REACH": 0, "NUM_ENTRIES": 0}
@@ -32,7 +32,10 @@ def position_constants(call: Call) -> dict[str, int]:
 
 
 def position_terms(call: Call) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """Compute the products that the kernels read, and the number of each distance, int32."""
+    """Return ``c2p`` and ``p2c`` of a call, and the vector's number of each distance, int32.
+
+    All are None without disentangled attention.
+    """
     if call.entries_R is None:
         return None, None, None
     return (
@@ -43,7 +46,7 @@ def position_terms(call: Call) -> tuple[Tensor | None, Tensor | None, Tensor | N
 
 
 def _products(rows_MHD: Tensor, vectors_NHD: Tensor | None) -> Tensor | None:
-    """Return ``einsum("mhd,nhd->mhn")`` in the order [M, H, N]."""
+    """Return the products of rows and position vectors, ``einsum("mhd,nhd->mhn")``, contiguous."""
     if vectors_NHD is None:
         return None
     products_MHN = rows_MHD.new_empty(*rows_MHD.shape[:2], len(vectors_NHD))
@@ -54,6 +57,6 @@ def _products(rows_MHD: Tensor, vectors_NHD: Tensor | None) -> Tensor | None:
 
 
 def keys_of_heads(call: Call) -> Tensor:
-    """Return the keys once for each head of queries, [T, H, D]."""
+    """Return the keys repeated, one for each query head: [T, H, D]."""
     key = call.key_TKD
     return key if call.group == 1 else key.repeat_interleave(call.group, dim=1)

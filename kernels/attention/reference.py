@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def attention(
     query_MHD: Tensor, key_TKD: Tensor, value_TKD: Tensor, sequences: Layout, terms: Terms
 ) -> Tensor:
-    """``softmax(scale * q @ k.T + terms) @ v`` for each sequence and head."""
+    """Return ``softmax(scale * q @ k.T + terms) @ v`` for each sequence and head."""
     num_heads = query_MHD.shape[1]
     group = num_heads // key_TKD.shape[1]
     chosen = terms.query_rows
@@ -51,7 +51,7 @@ def attention(
 def attention_probabilities(
     query_THD: Tensor, key_TKD: Tensor, sequences: Layout, terms: Terms
 ) -> Tensor:
-    """``softmax(scale * q @ k.T + terms)`` for each sequence and head, zero elsewhere."""
+    """Return ``softmax(scale * q @ k.T + terms)`` for each sequence and head, 0 elsewhere."""
     longest = sequences.max_seqlen
     num_heads = query_THD.shape[1]
     group = num_heads // key_TKD.shape[1]
@@ -69,7 +69,10 @@ def attention_probabilities(
 def scores_of(
     query_QD: Tensor, key_KD: Tensor, head: int, start: int, places: list[int], terms: Terms
 ) -> Tensor:
-    """Return the scores of queries at these positions of the sequence that begins at ``start``."""
+    """Return the scores [Q, K] of one head; the sequence begins at row ``start`` of the batch.
+
+    ``places``: the queries' positions in the sequence.
+    """
     scores_QK = terms.scale * (query_QD @ key_KD.T)
     key_places = torch.arange(len(key_KD), device=key_KD.device)
     query_places = torch.tensor(places, dtype=torch.int64, device=key_KD.device)

@@ -1,4 +1,7 @@
-"""The steps that both backward kernels share: recomputed probabilities, gradient of the scores."""
+"""Steps that attention's gradient kernels share: probabilities, computed again, and ``ds``.
+
+``ds`` is the gradient of the scores.
+"""
 
 import triton
 import triton.language as tl
@@ -28,11 +31,11 @@ def score_gradient(
     LISTED: tl.constexpr,
     MASKED: tl.constexpr,
 ):
-    """Return the kept probabilities and ``ds = p (dp - delta)``, float32, in the layout of dots.
+    """Return probabilities ``p``, 0 where dropped, and ``ds = p (dp - delta)``, float32.
 
-    ``p = exp2(score - lse)`` is recomputed. ``dots``: products of queries and keys; ``dp``: of the
-    output's gradient and values. ``dropping``: seed, stream, dropout, and places of rows and keys
-    for ``keep_weights``. Kept probabilities are not yet divided by 1 - dropout.
+    Both have the layout of ``dots``. ``p = exp2(score - lse)`` is recomputed, and not scaled up for
+    dropout. ``dots``: products of queries and keys; ``dp``: products of the output's gradient and
+    values. ``dropping``: seed, stream, dropout, and places of rows and keys for ``keep_weights``.
     """
     score, factor = add_terms(
         dots, rows, entries, keys, length, terms, WINDOW, CAUSAL, HAS_SLOPES, HAS_BIAS, POSITIONS,
@@ -61,11 +64,12 @@ def store_by_distance(
     sums_stride,
     BEYOND: tl.constexpr,
 ):
-    """Store the score gradients [keys, rows] of listed keys beyond the window, by distance.
+    """Store the score gradients [keys, rows] of global keys beyond the window, by distance.
 
+    ``listed``: the keys' indices in the list of global keys.
     ``sums_pointer``: the head's own [2 reach + 1] of the first listed key; ``sums_stride``: from
-    one key to the next. A key meets each distance once, so that nothing is added, but for the
-    distances out of reach: their sums ``far`` = (below, above), [keys], are returned.
+    one key to the next. A key meets each distance once, so nothing is added, except beyond the
+    reach: those are added to ``far`` = (below, above), [keys], which is returned.
     """
     below, above = far
     distance = keys[:, None] - rows[None, :]

@@ -1,4 +1,4 @@
-"""Attention with statistics of its weights, from one sequence's and head's matrix in float64."""
+"""Attention with statistics of its weights, for one sequence and head at a time, in float64."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def attention_statistics(
     marks_TC: Tensor,
     terms: Terms,
 ) -> tuple[Tensor, ...]:
-    """Return the output, and maximum, offset, entropy, distance, near and marked weights."""
+    """Return the results of :func:`encoder_engine.ops.attention_statistics`, in its order."""
     num_tokens, num_heads = query_THD.shape[:2]
     group = num_heads // key_TKD.shape[1]
     found = query_THD.double().new_zeros(num_tokens, num_heads, 6 + marks_TC.shape[1])

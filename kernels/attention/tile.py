@@ -10,7 +10,7 @@ import triton.language as tl
 
 @triton.jit
 def program_tile(tiles_pointer, NUM_HEADS: tl.constexpr):
-    """Return the program's tile, head, sequence and block.
+    """Return the tile of this program, its head, its sequence, and its block of the sequence.
 
     Heads vary fastest: tiles of the longest sequences start first, and neighbours read neighbouring
     memory.
@@ -24,7 +24,7 @@ def program_tile(tiles_pointer, NUM_HEADS: tl.constexpr):
 
 @triton.jit
 def loop_range(low, high, WIDE: tl.constexpr):
-    """Return the bounds of a loop over blocks, 64 bits wide where its index is used so.
+    """Return the bounds of a loop over blocks; WIDE: in 64 bits, as the loop's index is then used.
 
     LLVM widens an index that is extended or multiplied to 64 bits (Philox multiplies so). It then
     converts the bound on the edge around the loop, sets the accumulators to zero there, and ptxas,
@@ -48,9 +48,9 @@ def load_rows(
     MASKED: tl.constexpr,
     LISTED: tl.constexpr,
 ):
-    """Load [rows, columns] of one sequence and head, zero outside; rows are masked if MASKED.
+    """Load [rows, columns] of one sequence and head; MASKED: zeros for rows beyond ``length``.
 
-    ``pointer``: of the first row, after which the others follow; if LISTED, of row 0.
+    ``pointer``: of the first row, if rows follow each other; if LISTED, of the sequence's row 0.
     """
     if LISTED:
         places = rows.to(tl.int64)[:, None] * stride + columns[None, :]
@@ -67,7 +67,7 @@ def load_rows(
 
 @triton.jit
 def row_pointer(pointer, row, stride, LISTED: tl.constexpr):
-    """Return the pointer of a row; LISTED: of row 0.
+    """Return the pointer for ``load_rows`` of a block that begins at ``row``; LISTED: ``pointer``.
 
     Loops advance it by whole blocks: ``row * stride`` would widen their index, see ``loop_range``.
     """
@@ -97,10 +97,10 @@ def places_of(list_pointer, start, entries, count, length, LISTED: tl.constexpr)
 def key_range(
     rows, exist, length, BLOCK_KEYS: tl.constexpr, WINDOW: tl.constexpr, CAUSAL: tl.constexpr
 ):
-    """Return (first, last, whole): the keys that a block of rows sees, and where masks begin.
+    """Return (first, last, whole): the keys that a block of query rows sees, ends excluded.
 
-    Every row sees the keys first .. whole; whole .. last need a mask. With a window or a causal
-    border all blocks are masked: they are few, or half of them need it.
+    Every row sees the keys from first to whole; those from whole to last need a mask. With a window
+    or a causal border all blocks are masked: they are few, or half of them need it.
     """
     first = tl.full([], 0, tl.int32)
     last = length
@@ -129,9 +129,9 @@ def row_range(
     CAUSAL: tl.constexpr,
     LISTED: tl.constexpr,
 ):
-    """Return (first, last, whole): the query rows that see a block of keys; LISTED: all.
+    """Return (first, last, whole): the query rows that see a block of keys, ends excluded.
 
-    The rows first .. whole exist.
+    From first to whole, every block of rows is full. LISTED: all rows see the keys.
     """
     first = tl.full([], 0, tl.int32)
     last = length
@@ -149,13 +149,13 @@ def row_range(
 
 @triton.jit
 def _align(place):
-    """Round down to where the places that share a random number begin."""
+    """Round a position down to the first of the 16 that share a random number."""
     return place // 16 * 16
 
 
 @triton.jit
 def shared_places(places, at, BLOCK: tl.constexpr, LISTED: tl.constexpr):
-    """Return (base, offsets) of a block's places, as ``keep_weights`` takes them."""
+    """Return (base, offsets) of a block's positions, as ``keep_weights`` takes rows and keys."""
     base = at
     offsets = tl.arange(0, BLOCK)
     if LISTED:
@@ -168,10 +168,9 @@ def shared_places(places, at, BLOCK: tl.constexpr, LISTED: tl.constexpr):
 def position_products(positions, rows, entries, keys, length, POSITIONS: tl.constexpr):
     """Return what disentangled attention adds to the products of queries and keys.
 
-    ``positions``: pointers of the content-to-position products of the first query and of the
-    position-to-content products of the first key, and the stride of both; how many ``entries``
-    there are; the number of each distance, and their reach. ``POSITIONS``: 1 with the former
-    products, 2 with the latter, 3 with both.
+    ``positions``: pointers of the first query's products c2p and the first key's products p2c, the
+    stride of both, how many position vectors there are, the vector's number of each distance, and
+    the farthest distance. ``POSITIONS``: 1 with c2p, 2 with p2c, 3 with both.
     """
     c2p_pointer, p2c_pointer, stride, count, numbers_pointer, reach = positions
     distance = tl.minimum(tl.maximum(keys - rows, -reach), reach)

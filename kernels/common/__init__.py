@@ -1,1 +1,1 @@
-"""Launch shapes, layouts and dropout that the kernels share."""
+"""Launch shapes, layouts and dropout, for all Triton kernels."""

@@ -25,7 +25,7 @@ def rotated(word, bit, BITS: tl.constexpr):
 
 @triton.jit
 def is_kept(word, dropout):
-    """Return whether a random word is kept: probability 1 - dropout."""
+    """Return whether dropout keeps the feature of a random word: with probability 1 - dropout."""
     return word >= tl.full([], dropout * 4294967296.0, tl.float32).to(tl.uint32)
 
 
@@ -68,7 +68,7 @@ def keep_weights(seed, stream, rows, keys, dropout):
 def keep_scale(seed, rows, columns, dropout):
     """Return 0 where a feature is dropped and 1 / (1 - dropout) where kept, [rows, columns].
 
-    Eight neighbours of a row share one call.
+    Eight neighbouring features of a row share one call of the random generator.
     """
     rows = rows.to(tl.int64)[:, None]
     columns = columns.to(tl.uint32)[None, :]

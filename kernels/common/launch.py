@@ -1,4 +1,4 @@
-"""The device, the arguments and the shapes of a launch, as all kernels share them."""
+"""The GPU and the shape of a kernel launch, for the launchers of all kernels."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Result = TypeVar("Result")
 
 
 def on_device(launcher: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """Run a launcher on the GPU of its first tensor.
+    """Decorate a function that launches kernels: it runs on the GPU of its first tensor.
 
     Triton launches on the current device, which need not be the one that holds the tensors.
     """
@@ -67,21 +67,21 @@ def _processors(index: int) -> int:
 
 
 def num_processors(x: Tensor) -> int:
-    """Return the number of multiprocessors of a tensor's GPU; on a CPU that of an H100."""
+    """Return the number of multiprocessors of a tensor's GPU; for a CPU, that of an H100."""
     return _processors(x.device.index) if x.is_cuda else 132
 
 
 def num_programs(x: Tensor, per_processor: int = 2) -> int:
-    """Return the programs of a kernel whose programs keep partial sums over many rows.
+    """Return how many programs to launch of a kernel that keeps partial sums over many rows.
 
-    The partial sums, in registers, are then added in a fixed order. More programs on a
-    multiprocessor hide more of the memory's latency, and write more partial sums.
+    Each program keeps its sums in registers; afterwards they are added in a fixed order. More
+    programs on a multiprocessor hide more of the memory's latency, and write more partial sums.
     """
     return per_processor * num_processors(x)
 
 
 def cdiv(numerator: int, denominator: int) -> int:
-    """Return the quotient, rounded up. Triton's own, for kernels, takes the host a microsecond."""
+    """Return the quotient, rounded up; ``triton.cdiv`` would take a microsecond outside kernels."""
     return -(-numerator // denominator)
 
 
@@ -93,7 +93,7 @@ def next_power_of_2(n: int) -> int:
 
 
 class RowTile(NamedTuple):
-    """Rows and (padded) columns of a program's tile, and its warps."""
+    """The rows and (padded) columns that a program computes at once, and its warps."""
 
     rows: int
     width: int
@@ -102,7 +102,7 @@ class RowTile(NamedTuple):
 
 @cache
 def row_tile(width: int, *, most_elements: int = 8192) -> RowTile:
-    """Return a tile of whole rows: about 16 elements a thread, several rows if they are short."""
+    """Return a tile of whole rows of ``width``: about 16 elements a thread, several if short."""
     block_width = next_power_of_2(max(width, 16))
     rows = max(1, min(16, most_elements // 4 // block_width))
     num_warps = min(16, max(4, block_width * rows // 512))

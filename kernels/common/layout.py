@@ -15,7 +15,7 @@ class Layout(Protocol):
 
     @property
     def offsets(self) -> npt.NDArray[np.int64]:
-        """First row of each sequence, then T: int64 [B + 1], on the host."""
+        """The first row of each sequence, then T: int64 [B + 1], in the CPU's memory."""
 
     @property
     def max_seqlen(self) -> int:
@@ -26,13 +26,13 @@ class Layout(Protocol):
         """First row of each sequence, then T: int32 [B + 1], on the tensors' device."""
 
     def tiles(self, block: int) -> Tensor:
-        """Blocks of rows, int32 [n, 2]: (sequence, block)."""
+        """Return all blocks of ``block`` rows: int32 [n, 2], sequence and block within it."""
 
     def __len__(self) -> int: ...
 
 
 class Selection(Protocol):
-    """M of the packed rows, ascending."""
+    """A selection of M of a batch's packed rows, in ascending order."""
 
     @property
     def rows(self) -> Tensor:
@@ -40,24 +40,24 @@ class Selection(Protocol):
 
     @property
     def indices(self) -> npt.NDArray[np.int64]:
-        """The selected rows, int64 [M], on the host."""
+        """The selected rows, int64 [M], in the CPU's memory."""
 
     @property
     def within(self) -> Layout:
-        """The selected rows alone, as sequences."""
+        """The layout of the selected rows alone, packed: their sequences' offsets."""
 
     @property
     def places(self) -> Tensor:
         """The position of each selected row within its sequence, int32 [M]."""
 
     def shared_with(self, other: Any) -> tuple[Tensor, Selection]:
-        """Return the rows in both selections: indices in this one, int64, and a selection."""
+        """Return the rows in both selections: their indices in this one, int64, and a selection."""
 
     def __len__(self) -> int: ...
 
 
 def rows_apart(x: Tensor) -> Tensor:
-    """Return [T, H, D] whose tokens are [H, D] contiguous; copies where they are not.
+    """Return ``x`` [T, H, D] if each token's [H, D] is contiguous, else a contiguous copy.
 
     Tokens are less than 2^24 elements apart: kernels count within a block of 128 in 32 bits.
     """
@@ -73,5 +73,5 @@ def contiguous(x: None) -> None: ...
 @overload
 def contiguous(x: Tensor | None) -> Tensor | None: ...
 def contiguous(x: Tensor | None) -> Tensor | None:
-    """Return a contiguous tensor, which a kernel may read without strides; None for None."""
+    """Return ``x`` contiguous, so that a kernel can read it without strides; None for None."""
     return None if x is None else x.contiguous()

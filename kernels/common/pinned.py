@@ -13,14 +13,14 @@ _pinned: dict[str, Any] = {}
 
 
 def pinned(kernel: str, launch: Launch) -> Launch:
-    """Return the override of a kernel's launch shape, or ``launch`` without one."""
+    """Return the launch shape set by :func:`pin` for a kernel, or ``launch`` if none is set."""
     found: Launch = _pinned.get(kernel, launch)
     return found
 
 
 @contextmanager
 def pin(**launches: Any) -> Iterator[None]:
-    """Override launch shapes by kernel name, for the whole process, within a context."""
+    """Override launch shapes, by kernel name, for the whole process while the context lasts."""
     before = dict(_pinned)
     _pinned.update(launches)
     try:

@@ -1,1 +1,1 @@
-"""Token, position and segment embeddings, added and normalised."""
+"""Triton kernels of the embedding layer: token, position and segment rows, added and normalised."""

@@ -83,9 +83,10 @@ def embedding_backward(
     seed: Tensor | None,
     dropout: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Launch the kernel on contiguous tensors.
+    """Launch the backward kernel on contiguous tensors.
 
-    Returns the gradients of the tables' sum [T, E], of weight and of bias, float32 [E].
+    Returns the gradients of the sum of the tables' rows [T, E], and of the norm's weight and bias,
+    float32 [E].
     """
     num_rows, width = grad_output_TE.shape
     grad_sum = torch.empty_like(grad_output_TE)

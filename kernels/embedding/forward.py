@@ -16,7 +16,7 @@ from ..common.layout import contiguous
 
 @triton.jit
 def load_rows(table_pointer, ids_pointer, rows, columns, here, inside, WIDTH: tl.constexpr):
-    """Gather the table's rows of the ids, in float32."""
+    """Load for each of ``rows`` the table's row of its id, in float32."""
     ids = tl.load(ids_pointer + rows, mask=here, other=0).to(tl.int64)
     places = ids[:, None] * WIDTH + columns[None, :]
     return tl.load(table_pointer + places, mask=inside, other=0.0).to(tl.float32)
@@ -94,7 +94,7 @@ def _embedding_forward_kernel(
 
 
 class Given(NamedTuple):
-    """The inputs of both passes, in the kernels' order."""
+    """The inputs of the embedding layer for the forward and backward kernels, in their order."""
 
     tokens_T: Tensor
     places_T: Tensor | None
@@ -105,11 +105,11 @@ class Given(NamedTuple):
     weight_E: Tensor
 
     def contiguous(self) -> Given:
-        """Return a copy with each tensor contiguous."""
+        """Return the inputs with each tensor contiguous."""
         return Given._make(contiguous(x) for x in self)
 
     def constants(self, tile: RowTile, seed: Tensor | None) -> dict[str, int]:
-        """Return the compile-time constants and launch options of a kernel."""
+        """Return a kernel's compile-time constants and launch options."""
         has_segments = self.segment_table_SE is not None
         return {
             "WIDTH": self.token_table_VE.shape[1],
@@ -127,7 +127,7 @@ class Given(NamedTuple):
 def embedding_forward(
     given: Given, bias_E: Tensor | None, seed: Tensor | None, epsilon: float, dropout: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Launch the kernel on contiguous tensors.
+    """Launch the forward kernel on contiguous tensors.
 
     Returns the output [T, E] and each row's mean and reciprocal standard deviation, float32 [T].
     """

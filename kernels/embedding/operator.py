@@ -126,7 +126,7 @@ def embedding(
     token_scale_T: None,
     dropout: float,
 ) -> Tensor:
-    """Implement ``ops.embedding``."""
+    """Implement :func:`encoder_engine.ops.embedding` by the Triton kernels."""
     assert token_scale_T is None
     seed = draw_seed(token_weight_VE) if dropout > 0.0 else None
     output: Tensor = _forward(

@@ -24,7 +24,10 @@ def embedding(
     token_scale_T: Tensor | None,
     dropout: float,
 ) -> Tensor:
-    """Return ``dropout(layer_norm(scale * token[id] + position[place] + segment[kind]))``."""
+    """Return ``dropout(layer_norm(scale * token[id] + position[place] + segment[kind]))``.
+
+    Without a norm's weight the sum is not normalised.
+    """
     x = token_weight_VE.double()[input_ids_T.long()]
     if token_scale_T is not None:
         x = x * token_scale_T.double()[:, None]

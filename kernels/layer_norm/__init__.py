@@ -1,1 +1,1 @@
-"""Dropout, residual add and layer normalisation."""
+"""Triton kernels of dropout, residual add and layer or RMS norm in one pass."""

@@ -82,7 +82,7 @@ def _layer_norm_backward_kernel(
 
 
 def num_stages(tile: RowTile, itemsize: int) -> int:
-    """Return the stages of the pipeline: one, which reads nothing ahead, for wide rows."""
+    """Return the stages of the kernel's pipeline: 1, which reads nothing ahead, for wide rows."""
     return NUM_STAGES if tile.rows * tile.width * itemsize <= MOST_BYTES_AHEAD else 1
 
 
@@ -100,9 +100,10 @@ def layer_norm_backward(
     has_bias: bool,
     centred: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Launch the kernel on contiguous tensors; ``joining_TD``: the gradient of the returned sum.
+    """Launch the backward kernel on contiguous tensors.
 
-    Returns the gradients of the branch [T, D], of the residual [T, D] (empty without dropout, where
+    ``joining_TD``: the gradient of the returned sum of input and residual.
+    Returns the gradients of the input [T, D], of the residual [T, D] (empty without dropout, where
     both are equal), of the weight and of the bias, float32 [D] (empty without a bias).
     """
     num_rows, width = summed_TD.shape

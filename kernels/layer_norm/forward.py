@@ -66,7 +66,7 @@ def _layer_norm_forward_kernel(
 
 
 def fuses(width: int) -> bool:
-    """Return whether products may be fused with the subtraction of their mean.
+    """Return whether the compiler may fuse products with the subtraction of the mean.
 
     The mean of one feature is the feature as rounded: a fused difference, which should be 0, would
     be half an ulp, times up to 1 / sqrt(epsilon). Several equal features, whose mean may be exact
@@ -88,7 +88,7 @@ def layer_norm_forward(
     keeps_sum: bool,
     centred: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Launch the kernel on contiguous tensors.
+    """Launch the forward kernel on contiguous tensors.
 
     Returns the output [T, D], the input of the normalisation [T, D] (empty where that is the input
     itself or without ``keeps_sum``), and the mean (empty unless ``centred``) and reciprocal

@@ -152,12 +152,12 @@ _forward.register_autograd(_differentiate, setup_context=_setup_context)
 def layer_norm(
     input_TD: Tensor, weight_D: Tensor, bias_D: Tensor | None, **options: Any
 ) -> tuple[Tensor, Tensor | None]:
-    """Implement ``ops.layer_norm``."""
+    """Implement :func:`encoder_engine.ops.layer_norm` by the Triton kernels."""
     return _norm(input_TD, weight_D, bias_D, centred=True, **options)
 
 
 def rms_norm(input_TD: Tensor, weight_D: Tensor, **options: Any) -> tuple[Tensor, Tensor | None]:
-    """Implement ``ops.rms_norm``."""
+    """Implement :func:`encoder_engine.ops.rms_norm` by the Triton kernels."""
     return _norm(input_TD, weight_D, None, centred=False, **options)
 
 

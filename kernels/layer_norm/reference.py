@@ -49,7 +49,7 @@ def rms_norm(
 
 
 def _sum_dtype(input_TD: Tensor, residual_TD: Tensor | None) -> torch.dtype:
-    """Return the wider dtype: they differ under autocast."""
+    """Return the wider dtype of input and residual: under autocast they differ."""
     if residual_TD is None:
         return input_TD.dtype
     return torch.promote_types(input_TD.dtype, residual_TD.dtype)

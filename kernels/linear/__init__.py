@@ -1,1 +1,1 @@
-"""The reference of the dense layer; on a GPU cuBLAS computes it."""
+"""The float64 reference of the dense layer, which has no Triton kernel: a GPU uses cuBLAS."""

@@ -23,7 +23,7 @@ def linear(input_TK: Tensor, weight_NK: Tensor, bias_N: Tensor | None) -> Tensor
 def quantized_linear(
     input_TK: Tensor, scale_T: Tensor, weight: Any, *, dtype: torch.dtype, gelu: str | None
 ) -> Tensor:
-    """Return ``gelu(((input - 128) * scale) @ (weight * scale).T + bias)``."""
+    """Return ``((input - 128) * scale) @ (weight * its scale).T + bias``, or GELU of it."""
     rows_TK = (input_TK.double() - 128.0) * scale_T.double()[:, None]
     weight_NK = weight.unpack().double() * weight.scale_N.double()[:, None]
     bias_N = None if weight.bias_N is None else weight.bias_N.double()
@@ -36,6 +36,6 @@ def quantized_linear(
 def requantized_linear(
     input_TK: Tensor, scale_T: Tensor, weight: Any, *, gelu: str | None
 ) -> tuple[Tensor, Tensor]:
-    """Return ``quantize_rows(quantized_linear(...))``."""
+    """Return :func:`quantized_linear`'s result quantized by rows: bytes, and a scale per row."""
     output_TN = quantized_linear(input_TK, scale_T, weight, dtype=scale_T.dtype, gelu=gelu)
     return quantize_rows(output_TN)

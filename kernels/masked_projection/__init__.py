@@ -1,1 +1,1 @@
-"""Vocabulary projection and cross-entropy of masked tokens only."""
+"""Triton kernels of masked-language modelling: vocabulary projection and cross-entropy."""

@@ -63,7 +63,7 @@ def _tiled_gradient_kernel(
 
 
 def tiled_gradients(given: Given, lse_M: Tensor, terms: Terms) -> Iterator[tuple[int, Tensor]]:
-    """Yield the logits' gradient in parts (first column, [M, C]), each in the same buffer."""
+    """Yield the logits' gradient in parts: the first column, and [M, C] in a buffer used again."""
     num_rows, vocab_size = len(given.hidden_ME), len(given.weight_VE)
     buffer = given.hidden_ME.new_empty(num_rows, PART_COLUMNS)
     for start in range(0, vocab_size, PART_COLUMNS):
@@ -76,7 +76,7 @@ def tiled_gradients(given: Given, lse_M: Tensor, terms: Terms) -> Iterator[tuple
 
 @on_device
 def _write_gradient(grad_MC: Tensor, given: Given, lse_M: Tensor, terms: Terms, start: int) -> None:
-    """Launch the kernel for the columns of the vocabulary from ``start`` on."""
+    """Launch the kernel that writes the logits' gradient from column ``start`` on."""
     hidden_ME, weight_VE, bias_V, labels_M = given
     (num_rows, num_columns), width = grad_MC.shape, hidden_ME.shape[1]
     launch = gradient_launch(hidden_ME.element_size())

@@ -1,6 +1,7 @@
 """Launch shapes of the masked projection's kernels.
 
-Chosen by registers: tests/golden/kernel_resources.json has their spills. Others were not timed.
+They were chosen by registers, whose spills tests/golden/kernel_resources.json has, and not timed
+beside other shapes.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ VECTOR = 16
 
 
 class Launch(NamedTuple):
-    """Rows, vocabulary columns and features of a block, warps, and pipeline stages."""
+    """Launch shape: rows, vocabulary columns and features of a block, warps, pipeline stages."""
 
     block_rows: int
     block_columns: int
@@ -48,10 +49,11 @@ def gradient_launch(itemsize: int) -> Launch:
 
 @cache
 def tiles_of_a_split(row_blocks: int, num_tiles: int, processors: int) -> int:
-    """Return the number of vocabulary tiles of one program on a GPU of so many multiprocessors.
+    """Return how many tiles of the vocabulary one program should multiply.
 
-    The estimated time is waves of programs times (tiles of a program + 0.5): starting and ending a
-    program takes about half a tile.
+    ``row_blocks``, ``num_tiles``: blocks of rows, and tiles of the whole vocabulary.
+    ``processors``: the GPU's multiprocessors. The estimated time is waves of programs times (tiles
+    of a program + 0.5): starting and ending a program takes about half a tile.
     """
 
     def cost(splits: int) -> float:
@@ -65,10 +67,10 @@ def tiles_of_a_split(row_blocks: int, num_tiles: int, processors: int) -> int:
 
 
 def whole_vectors(num_columns: int, itemsize: int) -> list[slice]:
-    """Return the columns in whole vectors and the rest of them, as two products or one.
+    """Return the logits' columns in one or two slices: those in whole vectors, and the rest.
 
-    cuBLAS multiplies by kernels made for Ampere where rows are no whole vectors: products of BERT's
-    30,522 columns in bfloat16 ran at a third of the peak of an NVIDIA H200.
+    cuBLAS takes kernels made for Ampere where rows are no whole vectors: products of BERT's 30,522
+    columns in bfloat16 ran at a third of the peak of an NVIDIA H200.
     """
     multiple = VECTOR // itemsize
     whole = num_columns // multiple * multiple

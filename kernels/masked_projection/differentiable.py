@@ -1,4 +1,4 @@
-"""Registers a forward and a backward function as a differentiable, traceable PyTorch operator."""
+"""Registers a masked projection and its gradient as a PyTorch operator that can be traced."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _BACKWARD_SCHEMA = (
 
 
 class Forward(Protocol):
-    """Computes the statistics of the logits [M, V] and, with ``keep``, their gradient."""
+    """Type of functions that compute statistics of logits [M, V]; ``keep``: and their gradient."""
 
     def __call__(  # noqa: D102
         self, given: Given, terms: Terms, *, tiled: bool, predict: bool, keep: bool
@@ -37,7 +37,7 @@ class Forward(Protocol):
 
 
 class Backward(Protocol):
-    """Computes the gradients of hidden, weight and bias, empty where not wanted.
+    """Type of functions that compute gradients of hidden, weight and bias, empty if not wanted.
 
     ``scale_M``: the gradient of the row losses, 0 for ignored rows.
     ``grad_logits_MV``: the logits' gradient that forward kept.
@@ -61,9 +61,9 @@ class Backward(Protocol):
 def define_operator(
     name: str, forward: Forward, backward: Backward, padded: Callable[[int], int]
 ) -> Implementation:
-    """Register ``encoder_engine::<name>`` and its backward; return the implementation of ``ops``.
+    """Register ``encoder_engine::<name>`` and its backward; return a function that calls it.
 
-    ``padded``: returns the columns of the kept gradient in memory for a vocabulary size.
+    ``padded``: returns the columns in memory of the kept gradient, for a vocabulary size.
     """
 
     def run(*arguments: Any) -> tuple[Tensor, ...]:
@@ -101,7 +101,7 @@ def define_operator(
         predict: bool,
         weight_gradient_VE: Tensor | None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Implement ``ops.masked_cross_entropy``."""
+        """Implement :func:`encoder_engine.ops.masked_cross_entropy` by the operator."""
         leaves = (hidden_ME, weight_VE, bias_V)
         terms = (label_smoothing, z_loss, ignore_index)
         # Where a backward pass is possible, forward keeps the logits' gradient for it.
@@ -192,7 +192,7 @@ def _run_backward(
 
 
 def _given(hidden_ME: Tensor, weight_VE: Tensor, bias_V: Tensor | None, labels_M: Tensor) -> Given:
-    """Return the inputs in the dtype of the rows: under autocast that of the weight is wider."""
+    """Return the inputs in the hidden states' dtype; under autocast the weight's is wider."""
     dtype = hidden_ME.dtype
     bias_V = None if bias_V is None else bias_V.to(dtype)
     return Given(hidden_ME, weight_VE.to(dtype), bias_V, labels_M).contiguous()

@@ -80,7 +80,10 @@ def _reduce_logits(
     PREDICT: tl.constexpr,
     MASKED: tl.constexpr,
 ):
-    """Return maximum, sum of exponentials, sum and arg max, updated by a block of columns."""
+    """Return the arguments ``m_i``, ``l_i``, ``logit_sum`` and ``place``, updated by a block.
+
+    They are the logits' maximum, sum of exponentials, sum, and arg max.
+    """
     columns = start + tl.arange(0, BLOCK)
     x = _load_logits(
         logits_pointer, bias_pointer, columns, vocab_size, row_stride, HAS_BIAS, MASKED
@@ -113,7 +116,7 @@ def _replace_logits(
     HAS_BIAS: tl.constexpr,
     MASKED: tl.constexpr,
 ):
-    """Write the loss' gradient in place of a block of logits; if MASKED, zeros after the last."""
+    """Write the loss's gradient over a block of logits; MASKED: zeros beyond the vocabulary."""
     columns = start + tl.arange(0, BLOCK)
     x = _load_logits(
         logits_pointer, bias_pointer, columns, vocab_size, row_stride, HAS_BIAS, MASKED
@@ -249,7 +252,7 @@ def _tiled_statistics_kernel(
 
 @on_device
 def stored_statistics(given: Given, terms: Terms, *, predict: bool, keep: bool) -> Found:
-    """Compute the logits by cuBLAS, and launch the kernel on them."""
+    """Compute the logits by cuBLAS, and by a kernel their statistics and, if ``keep``, gradient."""
     hidden_ME, weight_VE, bias_V, labels_M = given
     num_rows, vocab_size = len(hidden_ME), len(weight_VE)
     logits = hidden_ME.new_empty(num_rows, padded(vocab_size))
@@ -285,7 +288,7 @@ def stored_statistics(given: Given, terms: Terms, *, predict: bool, keep: bool) 
 
 @on_device
 def tiled_statistics(given: Given, terms: Terms, *, predict: bool) -> Statistics:
-    """Launch the kernel that multiplies and reduces tile by tile, and join its splits."""
+    """Launch the kernel that computes logits tile by tile; join its splits of the vocabulary."""
     hidden_ME, weight_VE, bias_V, labels_M = given
     (num_rows, width), vocab_size = hidden_ME.shape, len(weight_VE)
     launch = statistics_launch(hidden_ME.element_size())

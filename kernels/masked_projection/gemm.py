@@ -1,4 +1,4 @@
-"""The matrix products of backward: gradients of rows, weight and bias from that of the logits."""
+"""The matrix products of backward: gradients of rows, weight and bias from the logits' gradient."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def gradients(
 
     ``parts``: the logits' gradient [M, V] in parts (first column, [M, C]), without ``scale_M``.
     ``scale_M``: the gradient of each row's loss.
-    ``weight_gradient_VE``: a buffer to which the weight's gradient is added instead.
+    ``weight_gradient_VE``: a buffer to which the weight's gradient is added, instead of returned.
     ``multiply``: computes a matrix product as ``torch.mm`` does.
     Sums are in float32 or wider; the bias' gradient stays in that type.
     """

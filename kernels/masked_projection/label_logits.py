@@ -52,7 +52,7 @@ def _label_logits_kernel(
 
 @on_device
 def label_logits(given: Given) -> Tensor:
-    """Launch the kernel; returns float32 [M], NaN for a label outside the vocabulary."""
+    """Return each row's logit of its label, float32 [M]; NaN for a label outside the vocabulary."""
     hidden_ME, weight_VE, bias_V, labels_M = given
     num_rows, width = hidden_ME.shape
     logits = torch.empty(num_rows, dtype=torch.float32, device=hidden_ME.device)

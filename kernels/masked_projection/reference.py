@@ -26,7 +26,7 @@ def masked_cross_entropy(
     predict: bool,
     weight_gradient_VE: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return ``-log softmax(hidden @ weight.T + bias)[label]`` and its extra terms, by row."""
+    """Return the results of :func:`encoder_engine.ops.masked_cross_entropy`, by its formulas."""
     weight = weight_VE.double()
     if weight_gradient_VE is not None and weight.requires_grad:
         weight = weight.detach().requires_grad_()

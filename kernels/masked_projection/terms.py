@@ -21,12 +21,12 @@ class Given(NamedTuple):
     labels_M: Tensor  # int64
 
     def contiguous(self) -> Given:
-        """Return a copy with each tensor contiguous."""
+        """Return the inputs with each tensor contiguous."""
         return Given._make(contiguous(x) for x in self)
 
 
 class Terms(NamedTuple):
-    """The terms of a row's loss besides the label's log probability."""
+    """The options of a row's loss besides the label's log probability."""
 
     label_smoothing: float
     z_loss: float
@@ -34,7 +34,7 @@ class Terms(NamedTuple):
 
 
 class Statistics(NamedTuple):
-    """The statistics of each row's logits, in float32 or wider."""
+    """The statistics of each row's logits that the loss needs, in float32 or wider."""
 
     lse_M: Tensor  # log sum exp
     label_logit_M: Tensor  # anything where the row is ignored
@@ -43,14 +43,14 @@ class Statistics(NamedTuple):
 
 
 class Found(NamedTuple):
-    """The result of forward; ``grad_logits_MV`` is empty where not kept for backward."""
+    """The result of a :class:`Forward`; ``grad_logits_MV`` is empty where not kept for backward."""
 
     statistics: Statistics
     grad_logits_MV: Tensor
 
 
 class Wanted(NamedTuple):
-    """The gradients that backward computes."""
+    """Which gradients backward should compute."""
 
     hidden: bool
     weight: bool
@@ -58,7 +58,7 @@ class Wanted(NamedTuple):
 
 
 def wide_dtype(dtype: torch.dtype) -> torch.dtype:
-    """Return the dtype of losses and statistics: float32 or wider."""
+    """Return the dtype of losses and statistics for logits of ``dtype``: float32 or wider."""
     return torch.promote_types(dtype, torch.float32)
 
 

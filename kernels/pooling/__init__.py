@@ -1,1 +1,1 @@
-"""Pooling of rows to one vector per sequence."""
+"""Triton kernels of pooling, which reduces the rows of each sequence to one vector."""

@@ -1,4 +1,4 @@
-"""The backward kernels of pooling: the gradient of a row of weight 1, then of every row."""
+"""Pooling's backward kernels: the gradient of a row of weight 1, and from it that of every row."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def pooling_backward(
     *,
     normalize: bool,
 ) -> Tensor:
-    """Launch the kernels on contiguous tensors; returns the gradient of ``hidden_TD`` [T, D]."""
+    """Launch the backward kernels on contiguous tensors; returns the gradient of ``hidden_TD``."""
     num_sequences, width = grad_output_BD.shape
     grad_hidden = torch.empty_like(hidden_TD)
     if grad_hidden.numel() == 0:

@@ -25,7 +25,7 @@ SINGLE_ROW = ("cls", "lasttoken")
 
 @triton.jit
 def chunk_bounds(tiles_pointer, cu_seqlens_pointer, CHUNK: tl.constexpr):
-    """Return the program's sequence, the sequence's first row, and the chunk's first and last."""
+    """Return the program's sequence, the sequence's first row, and its chunk's first and end."""
     tile = tl.program_id(0).to(tl.int64)
     sequence = tl.load(tiles_pointer + 2 * tile).to(tl.int64)
     block = tl.load(tiles_pointer + 2 * tile + 1).to(tl.int64)
@@ -37,7 +37,7 @@ def chunk_bounds(tiles_pointer, cu_seqlens_pointer, CHUNK: tl.constexpr):
 
 @triton.jit
 def first_slot(start, sequence, CHUNK: tl.constexpr):
-    """Return the slot of a sequence's first chunk, unique within the batch."""
+    """Return the index of a sequence's first partial result among those of the batch."""
     return start // CHUNK + sequence
 
 
@@ -56,7 +56,10 @@ def divisor(length, MODE: tl.constexpr):
 
 @triton.jit
 def merge_maximum(highest, ties, values, counts):
-    """Update the maximum and its number of ties by rows of values with counts; NaN propagates."""
+    """Return the maximum and its number of ties, updated by rows of values; NaN propagates.
+
+    ``counts``: the number of ties that each value stands for.
+    """
     nothing = tl.sum(tl.where(values == values, 0.0, values), axis=0)
     nothing += tl.where(highest == highest, 0.0, highest)
     found = tl.maximum(highest, tl.max(values, axis=0)) + nothing
@@ -160,7 +163,7 @@ def _pooling_join_kernel(
 def pooling_forward(
     hidden_TD: Tensor, cu_seqlens: Tensor, tiles: Tensor, mode: str, *, normalize: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Launch the kernels on contiguous tensors; ``tiles``: the chunks of ``CHUNK`` rows.
+    """Launch the forward kernels on contiguous tensors; ``tiles``: the chunks of ``CHUNK`` rows.
 
     Returns the output [B, D] and, for backward, two float32 [B, D]: the pooled values before
     normalisation (empty unless normalised or ``max``), and the number of rows that reach the

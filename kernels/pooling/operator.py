@@ -79,7 +79,7 @@ _forward.register_autograd(_differentiate, setup_context=_setup_context)
 
 
 def pooling(hidden_TD: Tensor, sequences: Layout, *, mode: str, normalize: bool) -> Tensor:
-    """Implement ``ops.pooling``."""
+    """Implement :func:`encoder_engine.ops.pooling` by the Triton kernels."""
     tiles = sequences.tiles(CHUNK)
     output: Tensor = _forward(hidden_TD, sequences.cu_seqlens, tiles, mode, normalize)[0]
     return output

@@ -1,1 +1,1 @@
-"""Quantization of rows to bytes with a scale each, for integer matrix products on a CPU."""
+"""The float64 reference of quantization, which gives each row bytes and a scale."""

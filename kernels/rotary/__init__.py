@@ -1,1 +1,1 @@
-"""Rotary position embeddings of query and key."""
+"""Triton kernels of rotary position embeddings of query and key."""

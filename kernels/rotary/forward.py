@@ -62,7 +62,7 @@ def _rotary_kernel(
 
 
 def block_shape(half: int) -> tuple[int, int]:
-    """Return tokens and (padded) pairs of a program's block."""
+    """Return the tokens and (padded) feature pairs that one program rotates at once."""
     pairs = next_power_of_2(half)
     return max(1, BLOCK_PAIRS // pairs), pairs
 
@@ -70,7 +70,7 @@ def block_shape(half: int) -> tuple[int, int]:
 def rotary_forward(
     query_THD: Tensor, key_TKD: Tensor, table_PD: Tensor, position_ids_T: Tensor, inverse: bool
 ) -> tuple[Tensor, Tensor]:
-    """Return query and key, rotated; the tokens of all four are [heads, D] contiguous."""
+    """Return query and key, rotated; each token's [heads, D] is contiguous before and after."""
     turned_query = torch.empty_like(query_THD, memory_format=torch.contiguous_format)
     turned_key = torch.empty_like(key_TKD, memory_format=torch.contiguous_format)
     turn(query_THD, key_TKD, turned_query, turned_key, table_PD, position_ids_T, inverse)
@@ -87,7 +87,7 @@ def turn(
     position_ids_T: Tensor,
     inverse: bool,
 ) -> None:
-    """Launch the kernel; the results may take the place of the inputs."""
+    """Launch the rotation kernel; ``turned_query``, ``turned_key`` may be the inputs themselves."""
     num_tokens, num_heads, head_dim = query_THD.shape
     if num_tokens > 0:
         block_rows, block_half = block_shape(head_dim // 2)

@@ -64,6 +64,6 @@ def _(*_: object) -> None: ...
 def rotary(
     query_THD: Tensor, key_TKD: Tensor, table_PD: Tensor, position_ids_T: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Implement ``ops.rotary``."""
+    """Implement :func:`encoder_engine.ops.rotary` by the Triton kernels."""
     rotated: tuple[Tensor, Tensor] = _rotate(query_THD, key_TKD, table_PD, position_ids_T, False)
     return rotated

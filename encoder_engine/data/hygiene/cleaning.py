@@ -41,14 +41,14 @@ CLEANING = 2
 
 @dataclass(frozen=True, kw_only=True)
 class CleanSettings:
-    """The steps of cleaning.
+    """The steps of a cleaning run, and their thresholds.
 
     exact: drop texts whose normal form equals that of a kept text.
     near: the Jaccard similarity from which texts are near duplicates; None: these are kept.
     shingle_size: the number of words of a shingle (word n-gram).
     semantic: the cosine from which texts are semantic duplicates; None: these are kept.
-    personal: ``mask`` replaces each match by its kind, ``drop`` drops the text, ``keep`` does not
-    search for matches.
+    personal: what to do with personal data: ``mask`` replaces each match by its kind, such as
+    ``<email>``; ``drop`` drops the text; ``keep`` does not search.
     languages: the languages to keep; empty: all.
     least_characters: shorter texts are dropped.
     seed: the seed of the hash functions.
@@ -77,10 +77,11 @@ class CleanSettings:
 
 @dataclass(kw_only=True)
 class CleanCounts:
-    """Counts of cleaned texts.
+    """Counts of a cleaning run.
 
-    ``dropped``: the number of texts by reason. ``personal``: matches by kind; ``with_personal``:
-    texts with any.
+    ``read``, ``kept``: texts. ``characters``: of the kept texts.
+    ``dropped``: texts by the reason for which they were dropped.
+    ``personal``: matches of personal data by kind; ``with_personal``: texts with any.
     ``languages``: kept texts by language, where they are labelled.
     """
 
@@ -93,14 +94,14 @@ class CleanCounts:
     languages: Counter[str] = field(default_factory=Counter)
 
     def values(self) -> dict[str, Any]:
-        """Return the counts as JSON values, most frequent first."""
+        """Return the counts as JSON values; reasons, kinds and languages most frequent first."""
         return {
             name: dict(value.most_common()) if isinstance(value, Counter) else value
             for name, value in vars(self).items()
         }
 
     def record(self) -> dict[str, Any]:
-        """Return the counts as JSON values, in order of first occurrence, for :meth:`of_record`."""
+        """Return the counts as JSON values from which :meth:`of_record` restores them."""
         return {
             name: dict(value) if isinstance(value, Counter) else value
             for name, value in vars(self).items()
@@ -119,7 +120,8 @@ class CleanCounts:
 class Cleaned(NamedTuple):
     """The outcome of cleaning a text.
 
-    ``text``: the text to keep, masked if so configured; None: the text is dropped. ``reason``: why.
+    ``text``: the text to keep, masked if so configured; None: the text is dropped.
+    ``reason``: why it is dropped.
     ``original``: the row index of the kept text that this text duplicates.
     """
 
@@ -132,9 +134,10 @@ class Cleaned(NamedTuple):
 class Cleaner:
     """Cleans texts in order; memory grows with the kept texts' shingles, digests and vectors.
 
-    encode: a function from texts to vectors, for semantic duplicates. label: a function from a text
-    to its language. Raises :class:`InputError` where a setting needs one of these and it is
-    missing.
+    encode: a function from texts to vectors, for semantic duplicates.
+    label: a function from a text to its language.
+
+    Raises :class:`InputError` where a setting needs one of these and it is missing.
     """
 
     def __init__(
@@ -158,7 +161,7 @@ class Cleaner:
         self._added: Added = {}
 
     def clean(self, texts: Sequence[str]) -> list[Cleaned]:
-        """Return the outcome for the next texts; how calls group the texts does not matter."""
+        """Return the outcome for each of the next texts, whatever the number of texts in a call."""
         found = [self._alone(text) for text in texts]
         self._new, self._added = {}, {}
         left = [number for number, one in enumerate(found) if one.text is not None]
@@ -171,16 +174,16 @@ class Cleaner:
         return found
 
     def added(self) -> Added:
-        """Return the state that the last call of :meth:`clean` added, for :meth:`restore`."""
+        """Return what the last call of :meth:`clean` added to the state, for :meth:`restore`."""
         joined = b"".join(self._new)
         digests = np.frombuffer(joined, np.uint8).reshape(len(self._new), DIGEST_BYTES)
         rows = np.array(list(self._new.values()), np.int64)
         return {"exact digests": digests, "exact rows": rows, **self._added}
 
     def restore(self, added: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Restore the state that a call of :meth:`clean` added; restore calls in their order.
+        """Add to the state what :meth:`added` returned after a call of :meth:`clean`.
 
-        The caller restores ``counts``.
+        Call this for all such results in their order. The caller restores ``counts``.
         """
         digests = map(bytes, added["exact digests"])
         self._seen.update(zip(digests, added["exact rows"].tolist(), strict=True))
@@ -194,7 +197,7 @@ class Cleaner:
                 index.restore(inner)
 
     def _duplicates(self, texts: list[str], rows: list[int]) -> list[tuple[str, int] | None]:
-        """Return why each text is dropped, and the row that it duplicates; None: the text is kept.
+        """Return for each text the kind of duplicate and the row that it copies; None: it is none.
 
         Texts are decided in order: no text is a duplicate of one that was dropped.
         """
@@ -219,7 +222,7 @@ class Cleaner:
         return copies
 
     def _copied(self, place: int, digests: Sequence[bytes]) -> tuple[str, int] | None:
-        """Return the kind of duplicate of a text, by its words, and the kept row; or None."""
+        """Return "exact" or "near duplicate" and the kept row that a text copies, or None."""
         if digests and (row := self._seen.get(digests[place])) is not None:
             return "exact duplicate", row
         if self._near is not None and (row := self._near.find(place)) is not None:
@@ -239,7 +242,7 @@ class Cleaner:
             self._semantic.keep(vector, row)
 
     def _alone(self, text: str) -> Cleaned:
-        """Return the outcome for a text by all steps before the search for duplicates."""
+        """Return a text's outcome by length, language and personal data, without other texts."""
         settings = self.settings
         if len(text.strip()) < settings.least_characters:
             return Cleaned(None, None, "short")

@@ -13,7 +13,7 @@ __all__ = ["Language", "LanguageLabeller"]
 
 
 class Language(NamedTuple):
-    """An ISO 639-1 code, and its probability among the languages under consideration."""
+    """An ISO 639-1 code, and its probability among the languages that the labeller considers."""
 
     code: str
     probability: float
@@ -39,7 +39,7 @@ class LanguageLabeller:
             self._identifier.set_languages(list(among))
 
     def check(self, languages: Sequence[str]) -> None:
-        """Raise :class:`InputError` for a language that this labeller never returns."""
+        """Raise :class:`InputError` for a language code that this labeller never returns."""
         known = set(self._identifier.labels)
         unknown = sorted(set(languages) - known)
         if unknown:

@@ -38,12 +38,12 @@ class Bands(NamedTuple):
     rows: int
 
     def found_share(self, similarity: float) -> float:
-        """Return the probability that two texts with a Jaccard similarity share a band."""
+        """Return the probability that two texts of this Jaccard similarity share a band."""
         return float(1.0 - (1.0 - similarity**self.rows) ** self.number)
 
 
 def choose_bands(threshold: float, num_hashes: int = NUM_HASHES) -> Bands:
-    """Return the bands with the most rows that miss at most 5% of the pairs at the threshold.
+    """Return the bands of most rows that miss at most 5% of the pairs with this similarity.
 
     More rows per band mean fewer comparisons of dissimilar texts. Raises :class:`InputError` for a
     threshold outside 0 to 1.
@@ -62,7 +62,7 @@ def choose_bands(threshold: float, num_hashes: int = NUM_HASHES) -> Bands:
 def signatures(sets: Sequence[Hashes], factors: Hashes, terms: Hashes) -> npt.NDArray[np.uint32]:
     """Return the MinHash signatures of non-empty sets of shingles, uint32 [n, k].
 
-    factors, terms: uint64 [k], odd factors: each hash function is the upper half of ``a x + b``
+    factors, terms: uint64 [k], factors odd. Each hash function is the upper half of ``a x + b``
     modulo 2^64 (Dietzfelbinger et al. 1997).
     """
     found = np.empty((len(sets), len(factors)), np.uint32)
@@ -110,7 +110,7 @@ class NearDuplicates:
             self._keys[number] = row
 
     def find(self, number: int) -> int | None:
-        """Return the lowest row of a kept text that text ``number`` is near, or None."""
+        """Return the lowest row of a kept text that text ``number`` is near; None: of none."""
         shingles, keys = self._sets[number], self._keys[number]
         near = {
             row
@@ -128,7 +128,7 @@ class NearDuplicates:
         return None
 
     def keep(self, number: int, row: int) -> None:
-        """Mark text ``number`` of :meth:`start` as kept; ``row``: its row index."""
+        """Record that text ``number`` of the last :meth:`start` is kept; ``row``: its row index."""
         if self._keys[number]:
             self._new.append((number, row))
             self._keep(row, self._sets[number], self._keys[number])
@@ -139,7 +139,7 @@ class NearDuplicates:
             bucket.setdefault(key, []).append(row)
 
     def added(self) -> dict[str, npt.NDArray[Any]]:
-        """Return the state added since the last call of :meth:`start`, for :meth:`restore`."""
+        """Return what was added to the state since the last :meth:`start`, for :meth:`restore`."""
         sets = [self._sets[number] for number, _ in self._new]
         keys = [self._keys[number] for number, _ in self._new]
         return {
@@ -150,14 +150,14 @@ class NearDuplicates:
         }
 
     def restore(self, added: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Restore the state that :meth:`added` returned; restore windows in their order."""
+        """Add to the state what :meth:`added` returned; restore all results in their order."""
         sets = np.split(added["shingles"], np.cumsum(added["sizes"])[:-1])
         kept = added["rows"].tolist()
         for row, keys, shingles in zip(kept, added["keys"].tolist(), sets, strict=False):
             self._keep(row, shingles, keys)
 
     def _band_keys(self, sets: Sequence[Hashes]) -> Hashes:
-        """Return a hash of each band of each set, uint64 [n, b]; equal bands have equal hashes."""
+        """Return a hash of each band of each set of shingles, uint64 [n, b]; equal if bands are."""
         number, rows = self.bands
         signed = signatures(sets, self._factors, self._terms)[:, : number * rows]
         mixed = signed.astype(np.uint64) * self._mixing[: number * rows]

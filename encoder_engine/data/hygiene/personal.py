@@ -1,4 +1,4 @@
-"""Hooks for personal data: patterns of texts that are masked or counted, by kind.
+"""Finds personal data by patterns, one for each kind of data; matches are masked and counted.
 
 Patterns find data with a fixed form: addresses, numbers with check digits. Names and stories have
 no such form, so the remaining text may still be personal. Matches are not stored or logged, only
@@ -18,9 +18,9 @@ __all__ = ["HOOKS", "Hook", "mask_personal"]
 
 
 class Hook(NamedTuple):
-    """A kind of personal data: its name, its pattern, and a validation of the pattern's matches.
+    """A kind of personal data: its name, its pattern, and a check of the pattern's matches.
 
-    by_groups: if the validation fails, drop the last group after a space and validate again,
+    by_groups: if the check fails, drop the match's last group after a space and check again,
     because a word after the number may look like a group of digits.
     """
 
@@ -108,7 +108,7 @@ HOOKS: tuple[Hook, ...] = (
 
 
 def mask_personal(text: str, hooks: Sequence[Hook] = HOOKS) -> tuple[str, Counter[str]]:
-    """Return a text with matches replaced by their kinds, such as <email>, and the counts."""
+    """Return a text with matches replaced by their kind, as ``<email>``, and counts by kind."""
     counts: Counter[str] = Counter()
     for hook in hooks:
 

@@ -68,7 +68,8 @@ _LENGTH_BYTES = 8
 class CleanJob:
     """The files of a cleaning run, and the settings that its output depends on.
 
-    output: the .jsonl file of kept rows. dropped: the file that lists dropped rows; None: no file.
+    output: the .jsonl file of kept rows.
+    dropped: the file that lists dropped rows; None: no file.
     column: the column of the texts.
     language_column: the column to write labelled texts' languages to; rows must not have it.
     begun: everything that the output depends on, as JSON values; a run resumes only with equal
@@ -90,7 +91,7 @@ class CleanJob:
 
     @property
     def targets(self) -> dict[str, Path]:
-        """The files to write, by their names in the temporary folder."""
+        """The files to write, by the names of their unfinished copies in the temporary folder."""
         dropped = {} if self.dropped is None else {DROPPED: self.dropped}
         return {KEPT: self.output, **dropped}
 
@@ -122,9 +123,10 @@ def clean_rows(
     finish: Callable[[str], None],
     watch: Callable[[CleanCounts], None] = lambda _counts: None,
 ) -> None:
-    """Clean rows into the files of a job; continue where an interrupted run stopped.
+    """Clean rows and write them to a job's files; continue where an interrupted run stopped.
 
-    records: all rows, from the first. cleaner: one that has read no text yet.
+    records: all rows, from the first, also if a run is continued.
+    cleaner: one that has read no text yet.
     finish: called with the SHA-256 of the kept rows once the files have their final names.
     watch: called after each window.
 
@@ -151,7 +153,7 @@ def clean_rows(
 
 
 def _begin(job: CleanJob) -> dict[str, Any]:
-    """Return the record of an interrupted run; or write and return that of a new run."""
+    """Return the progress record of an interrupted run, or write and return that of a new run."""
     path = job.folder / PROGRESS
     if path.exists():
         mend = f"; remove {job.folder} to begin anew"
@@ -256,13 +258,13 @@ def _windows(records: Iterable[Record]) -> Iterator[list[Record]]:
 
 
 def _digest(rows: RowsDigest, window: Sequence[Record]) -> None:
-    """Add rows to a digest, which reveals changed rows even for addresses and pipes."""
+    """Add rows to the digest of a run's input, which reveals changed rows when it resumes."""
     lines = [json_line(record.values, default=str).decode() for record in window]
     rows.add(lines, [None] * len(lines))
 
 
 def _synced(files: dict[str, BinaryIO]) -> dict[str, int]:
-    """Flush files to the disk, and return their sizes."""
+    """Flush files to the disk, and return their sizes in bytes, by name."""
     for file in files.values():
         file.flush()
         os.fsync(file.fileno())
@@ -292,7 +294,7 @@ def _append(stream: BinaryIO, added: dict[str, Any]) -> None:
 
 
 def _remembered(stream: BinaryIO) -> Iterator[dict[str, Any]]:
-    """Yield the state that each window of the interrupted run added; leave the file at its end."""
+    """Yield the state that each window of the interrupted run added; read all of ``stream``."""
     stream.seek(0)
     while length := stream.read(_LENGTH_BYTES):
         packed = io.BytesIO(stream.read(int.from_bytes(length, "little")))

@@ -27,7 +27,7 @@ BLOCK = 8192
 
 
 class SemanticDuplicates:
-    """Stores the vectors of kept texts, and finds vectors whose cosine reaches ``threshold``."""
+    """Stores vectors of kept texts; finds vectors whose cosine with one reaches ``threshold``."""
 
     def __init__(self, threshold: float = 0.95) -> None:
         if not 0.0 < threshold <= 1.0:
@@ -44,7 +44,7 @@ class SemanticDuplicates:
         self._new: list[tuple[int, int]] = []
 
     def start(self, vectors: npt.NDArray[np.floating]) -> None:
-        """Compare the next vectors [n, D].
+        """Compare the next texts' vectors [n, D] with those of kept texts.
 
         :meth:`find` and :meth:`keep` then refer to them by index.
         """
@@ -55,7 +55,7 @@ class SemanticDuplicates:
         self._nearest = list(zip(best.tolist(), nearest.tolist(), strict=True))
 
     def find(self, number: int) -> int | None:
-        """Return the row of the nearest kept text, if vector ``number`` is near it; or None."""
+        """Return the row of the kept text nearest to vector ``number``, if near enough, or None."""
         cosine, row = self._nearest[number]
         if self._new:
             among = self._among[number, [kept for kept, _ in self._new]]
@@ -65,25 +65,25 @@ class SemanticDuplicates:
         return row if cosine >= self.threshold else None
 
     def keep(self, number: int, row: int) -> None:
-        """Mark vector ``number`` of :meth:`start` as kept; ``row``: the row index of its text."""
+        """Record that vector ``number`` of the last :meth:`start` is kept; ``row``: its row."""
         self._new.append((number, row))
 
     def added(self) -> dict[str, npt.NDArray[Any]]:
-        """Return the state added since the last call of :meth:`start`, for :meth:`restore`."""
+        """Return what was added to the state since the last :meth:`start`, for :meth:`restore`."""
         return {
             "rows": np.array([row for _, row in self._new], np.int64),
             "vectors": self._unit[[number for number, _ in self._new]],
         }
 
     def restore(self, added: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Restore the state that :meth:`added` returned; restore windows in their order."""
+        """Add to the state what :meth:`added` returned; restore all results in their order."""
         if len(added["rows"]):
             self._blocks.append(added["vectors"])
             self._rows += added["rows"].tolist()
             self._join_blocks()
 
     def _nearest_kept(self, unit: Floats) -> tuple[Floats, npt.NDArray[np.int64]]:
-        """Return the greatest cosine with a kept text, and that text's row; -2 if none was kept."""
+        """Return each vector's greatest cosine with a kept text, or -2, and that text's row."""
         best = np.full(len(unit), -2.0, np.float32)
         nearest = np.zeros(len(unit), np.int64)
         rows = np.array(self._rows, np.int64)
@@ -99,7 +99,7 @@ class SemanticDuplicates:
         return best, nearest
 
     def _join_blocks(self) -> None:
-        """Merge the last blocks up to ``BLOCK`` vectors: few large products are faster."""
+        """Join the last blocks of vectors, up to ``BLOCK`` vectors: large products are faster."""
         while len(self._blocks) > 1 and len(self._blocks[-1]) + len(self._blocks[-2]) <= BLOCK:
             last = self._blocks.pop()
             self._blocks[-1] = np.concatenate([self._blocks[-1], last])

@@ -82,6 +82,6 @@ def jaccard(one: Hashes, other: Hashes) -> float:
 
 
 def stacked(sets: Sequence[Hashes]) -> tuple[Hashes, npt.NDArray[np.int64]]:
-    """Return sets concatenated, and the start of each set."""
+    """Return sets of shingles concatenated, and the index where each set starts."""
     starts = np.cumsum([0, *(len(one) for one in sets[:-1])]) if sets else np.zeros(0, np.int64)
     return (np.concatenate(sets) if sets else np.zeros(0, np.uint64)), starts

@@ -36,7 +36,7 @@ Sentence = TypeVar("Sentence")
 
 
 class RowKey(NamedTuple):
-    """Identifies a row; random draws for the row are a function of these numbers."""
+    """The seed, epoch and index of a row; all random draws for the row are a function of these."""
 
     seed: int
     epoch: int = 0
@@ -117,7 +117,7 @@ def _check_share(share: float) -> None:
 
 
 def _choose(number: int, key: RowKey, purpose: str, share: float) -> npt.NDArray[np.bool_]:
-    """Choose each token with probability ``share``, bool [number]."""
+    """Choose each of ``number`` tokens with probability ``share``; return bool [number]."""
     _check_share(share)
     chosen: npt.NDArray[np.bool_] = row_generator(*key, purpose).random(number) < share
     return chosen

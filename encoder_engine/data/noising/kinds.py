@@ -1,4 +1,4 @@
-"""Names of the noises, separate from their code so that the command line needs no NumPy."""
+"""The names of the noises; apart from their code, so that the command line needs no NumPy."""
 
 from __future__ import annotations
 

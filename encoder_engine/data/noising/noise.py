@@ -31,7 +31,7 @@ Token = TypeVar("Token", bound=Hashable)
 
 @dataclass(frozen=True, kw_only=True)
 class Noise(Generic[Token]):
-    """Noises a passage; called with its sentences.
+    """Noises a passage, given as its sentences.
 
     ``kinds``: ``span-corruption`` alone (T5), or any of the others (BART), which are applied in
     this order: sentences permuted, tokens deleted, masked, infilled, document rotated.

@@ -18,7 +18,7 @@ Token = TypeVar("Token", bound=Hashable)
 
 
 def cut_passages(sentences: Sequence[list[Token]], longest: int) -> Iterator[list[list[Token]]]:
-    """Yield passages: consecutive sentences with at most ``longest`` tokens in total.
+    """Yield a document's passages: consecutive sentences, at most ``longest`` tokens in total.
 
     Longer sentences are cut. Empty sentences are left out.
     """
@@ -53,7 +53,7 @@ def sentinel_ids(tokenizer: Tokenizer) -> list[int]:
 
 
 def frame_of(tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
-    """Return the special tokens that a tokenizer puts before and after a text."""
+    """Return the ids of the special tokens that a tokenizer puts before and after a text."""
     text = "a"
     plain, framed = (tokenizer.encode(text, special).tolist() for special in (False, True))
     first = next(

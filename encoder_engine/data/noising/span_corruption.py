@@ -99,7 +99,7 @@ class SpanCorruption(Generic[Token]):
     def _spans(
         self, num_tokens: int, generator: np.random.Generator
     ) -> tuple[list[int], list[int]]:
-        """Draw the first token and the length of each span, in order."""
+        """Draw the first tokens and the lengths of a row's spans, in order."""
         if num_tokens < 2:
             return [], []
         num_noise = min(max(round(num_tokens * self.share), 1), num_tokens - 1)

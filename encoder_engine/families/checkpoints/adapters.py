@@ -114,12 +114,12 @@ NAMES_OF_STACKED = "lora_adaptations"
 
 
 def weights_directory(directory: Path) -> Path:
-    """Return the directory of config.json and weights: ``directory``, or an adapter's base model.
+    """Return the directory of a model's config.json and weights: ``directory`` or its base model's.
 
     A directory with config.json and weights of its own is itself the base model of its adapter, as
-    in transformers. The base is a directory or a hub id, of the revision that the adapter was
-    trained on where it states one; see :func:`fetching`. Raises :class:`ConfigError` for an adapter
-    without a base.
+    in transformers. Else the adapter's settings name the base: a directory, or a hub id with the
+    revision that the adapter was trained on, if stated. :func:`fetching` has the keywords of the
+    download. Raises :class:`ConfigError` for an adapter without a base.
     """
     adapter = directory / ADAPTER
     if not adapter.is_file():
@@ -153,15 +153,16 @@ def merge_adapters(
 ) -> dict[str, StoredTensor]:
     """Return the tensors of a checkpoint with the adapters of its directory merged.
 
-    directory: with adapter_config.json, its peft adapter is merged; else one stacked on weights.
+    directory: if it holds adapter_config.json, that peft adapter is merged; else, if ``tensors``
+    has named adapters beside the weights ("stacked"), the one of the name ``chosen``.
     config: config.json, which lists the names of stacked adapters.
     files: keeps the adapter's file open.
     prefix: the start of the encoder's tensor names in a model with a head.
-    chosen: the name of one of several stacked adapters; None: none of these is merged.
+    chosen: the name of a stacked adapter; None: no stacked adapter is merged.
 
-    Raises :class:`UnsupportedFeatureError` for an adapter of another kind, :class:`ConfigError` for
-    malformed settings and a name that is unknown, and :class:`CheckpointError` for tensors that do
-    not fit.
+    Raises :class:`UnsupportedFeatureError` for an adapter that is not a plain LoRA,
+    :class:`ConfigError` for malformed settings or an unknown name, and :class:`CheckpointError` for
+    tensors that do not fit.
     """
     if (directory / ADAPTER).is_file():
         if chosen is not None:
@@ -173,7 +174,8 @@ def merge_adapters(
 def modules_beside(directory: Path, family: Family) -> tuple[str, ...]:
     """Return the name prefixes of modules that an adapter stores in full and the encoder lacks.
 
-    Examples are heads that the family does not define. Empty for a directory without an adapter.
+    Such modules are, for example, heads that the family does not define. Empty for a directory
+    without an adapter.
     """
     if not (directory / ADAPTER).is_file():
         return ()
@@ -213,7 +215,7 @@ class _Parts:
     tensors: dict[str, StoredTensor] = field(default_factory=dict)
 
     def pair(self, name: str) -> tuple[StoredTensor, StoredTensor, bool]:
-        """Return the tensors A and B, and whether they adapt an embedding table."""
+        """Return A and B of the layer ``name``, and whether it is an embedding table."""
         for first, second, is_embedding in (
             ("A", "B", False),
             ("embedding_A", "embedding_B", True),
@@ -275,11 +277,11 @@ def _merge_peft(
 
 
 def _token_indices(config: JsonValue, module: str) -> list[JsonValue]:
-    """Return the indices of the tokens whose embeddings the adapter trained.
+    """Return the ids of the tokens whose embeddings an adapter trained in the table ``module``.
 
-    Tied layers share them.
-
-    Raises :class:`TensorNamesError` where several tables are stated and none is ``module``.
+    config: adapter_config.json, which lists them once for all tables or for each table. One listed
+    table counts whatever its name, for tied layers share it. Raises :class:`TensorNamesError` where
+    several tables are listed and none is ``module``.
     """
     stated = config.get("trainable_token_indices")
     if not isinstance(stated.value, dict):
@@ -297,7 +299,7 @@ def _token_indices(config: JsonValue, module: str) -> list[JsonValue]:
 def _with_tokens(
     name: str, base: StoredTensor, rows: StoredTensor, indices: list[JsonValue]
 ) -> StoredTensor:
-    """Return an embedding table in which the rows of the trained tokens are replaced."""
+    """Return the embedding table ``base`` with ``rows`` in place of its rows ``indices``."""
     shape = (len(indices), *base.shape[1:])
     if rows.shape != shape:
         raise TensorShapeError(
@@ -322,7 +324,11 @@ def _merge_module(
     places: Mapping[str, str],
     prefix: str,
 ) -> None:
-    """Replace a layer's weight, and its bias where B has one, by the merged tensors."""
+    """Add an adapter to a layer's weight in ``merged``, and to the bias if it has a bias for B.
+
+    parts: the adapter's tensors of the layer ``module``.
+    places: the names in ``merged`` of the tensors, by their names without ``prefix``.
+    """
     bare = module.removeprefix(prefix)
     first, second, is_embedding = parts.pair(module)
     if f"{bare}.weight" not in places:
@@ -397,7 +403,10 @@ def _merge_stacked(
     config: Mapping[str, Any],
     chosen: str | None,
 ) -> dict[str, StoredTensor]:
-    """Merge one of the adapters stored beside each weight, whose A and B have a task dimension."""
+    """Return the weights, without adapters; if ``chosen`` names one, it is merged into them.
+
+    Of each weight, the tensors A and B hold all adapters, along a first dimension.
+    """
     merged: dict[str, StoredTensor] = {}
     stacked: defaultdict[str, dict[str, StoredTensor]] = defaultdict(dict)
     for name, tensor in tensors.items():
@@ -458,7 +467,7 @@ def _product(
     *,
     flipped: bool = False,
 ) -> Array:
-    """Return ``scale * B @ A`` from functions that read both; ``flipped``: its transpose."""
+    """Return ``scale * B @ A``; the two functions read A and B. ``flipped``: its transpose."""
     product: Array = widen(read_second()) @ widen(read_first()) * scale
     return product.T if flipped else product
 
@@ -471,7 +480,7 @@ def _scaled(read: Callable[[], Array], scale: float) -> Array:
 def _added(
     name: str, base: StoredTensor, product: Callable[[], Array], shape: tuple[int, ...]
 ) -> StoredTensor:
-    """Return a stored tensor plus a product, which is computed when the result is read."""
+    """Return the stored tensor ``base`` plus ``product()``, both computed when the sum is read."""
     if base.shape != shape:
         raise TensorShapeError(
             f"the adapter of {name} is {list(shape)}, the weight {list(base.shape)}",

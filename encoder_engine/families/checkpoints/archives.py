@@ -40,7 +40,7 @@ _STORAGES: dict[str, np.dtype[Any]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class _Storage:
-    """A storage of the archive: a file of ``count`` numbers."""
+    """A storage, as in PyTorch: one file of the archive with ``count`` numbers of tensors."""
 
     path: Path
     name: str
@@ -50,7 +50,7 @@ class _Storage:
 
 @dataclass(frozen=True, kw_only=True)
 class ArchivedTensor:
-    """A tensor in an archive: a strided view of a storage."""
+    """A tensor in an archive of ``torch.save``: a strided view of a storage, not yet read."""
 
     storage: _Storage
     offset: int
@@ -59,7 +59,7 @@ class ArchivedTensor:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The dtype of the numbers."""
+        """The dtype of the tensor's numbers."""
         return self.storage.dtype
 
     def read(self) -> Array:
@@ -92,7 +92,7 @@ class ArchivedTensor:
 
 @dataclass(frozen=True, kw_only=True)
 class UnusableTensor:
-    """A tensor that cannot be a weight, being sparse or of another dtype: its kind and shape."""
+    """The kind and shape of a sparse tensor, or one of a dtype that no weight can have."""
 
     kind: str
     shape: tuple[int, ...]
@@ -145,7 +145,7 @@ class _Unpickler(pickle.Unpickler):
         self._path, self._root = path, root
 
     def find_class(self, module: str, name: str) -> Any:
-        """Return the function or class for a known name; refuse any other name."""
+        """Return the known function or class of this name; raise an error for any other."""
         if (module, name) == ("collections", "OrderedDict"):
             return OrderedDict
         if module == "torch" and name in _STORAGES:
@@ -169,7 +169,7 @@ class _Unpickler(pickle.Unpickler):
         raise pickle.UnpicklingError(f"it asks for {module}.{name}")
 
     def persistent_load(self, pid: Any) -> Any:
-        """Return the storage that a tensor refers to."""
+        """Return the :class:`_Storage` that ``pid`` refers to, without reading its numbers."""
         kind, dtype, key, _, count = pid
         if kind != "storage" or not isinstance(dtype, np.dtype):
             raise pickle.UnpicklingError(f"it asks for a {kind!r}")
@@ -186,7 +186,7 @@ def _rebuild_tensor(
 
 
 def _check_layout(offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> None:
-    """Raise :class:`CheckpointFileError` for a tensor that would begin before its storage does."""
+    """Raise :class:`CheckpointFileError` for a view with a negative offset, size or stride."""
     if offset < 0 or min((*shape, *strides), default=0) < 0 or len(shape) != len(strides):
         raise CheckpointFileError(
             f"a tensor of {list(shape)} has the strides {list(strides)} and begins at {offset}; "

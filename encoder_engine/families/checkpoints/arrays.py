@@ -38,7 +38,7 @@ CHUNK = 1 << 16
 
 
 def dtype_name(dtype: np.dtype[Any]) -> str:
-    """Return PyTorch's name of a NumPy dtype."""
+    """Return PyTorch's name of a NumPy dtype, such as ``"bfloat16"``."""
     return "bfloat16" if dtype == BFLOAT16 else dtype.name
 
 
@@ -77,9 +77,9 @@ def cast(array: Array, dtype: str) -> Array:
 
 
 def arrays_sha256(arrays: Iterable[tuple[str, Array]], facts: str = "") -> str:
-    """Return the SHA-256 of ``facts``, and of each array's name, dtype, shape and bytes.
+    """Return the SHA-256 of the text ``facts``, and of each array's name, dtype, shape and bytes.
 
-    It equals :func:`weights_sha256` of tensors with the same content.
+    It equals :func:`weights_sha256` of PyTorch tensors with the same content.
     """
     digest = hashlib.sha256(facts.encode())
     for name, array in sorted(arrays, key=lambda one: one[0]):

@@ -43,10 +43,11 @@ LARGEST_PLAUSIBLE = 1e4
 class Assembly:
     """Reads a checkpoint's tensors as a model's parameters, each once, and checks their values.
 
-    ``shapes``: the parameters by the engine's names.
+    ``shapes``: the shape of each parameter, by its name in this package.
+    ``stored``: the checkpoint's tensors; ``renames``: how the names in this package map to theirs.
     ``whole``: the names of parameters that must be int8.
-    ``arrangements``: the orders of rows and columns, by the engine's names, of parameters that are
-    not plain stacks of equal parts.
+    ``arrangements``: the orders of rows and columns of parameters that are not plain stacks of
+    equal parts, by the names in this package.
     """
 
     def __init__(
@@ -161,7 +162,7 @@ def unstack_array(origin: Origin, parameter: Array) -> dict[str, Array]:
 
 
 def raise_of_unstored(origin: Origin) -> NoReturn:
-    """Raise :class:`UnsupportedFeatureError` for parameter rows that no checkpoint stores."""
+    """Raise :class:`UnsupportedFeatureError`: rows that no checkpoint stores are not zero."""
     raise UnsupportedFeatureError(
         f"the parameter of {' and '.join(origin.names)} has further rows, which must be zero "
         "because a checkpoint of this family does not store them; some are not"
@@ -187,7 +188,7 @@ def _is_suspicious(name: str, array: Array, blocks: Iterable[Array]) -> bool:
 
 
 def _word(array: Array, number: float) -> int:
-    """Return the bits of a number in an array's dtype."""
+    """Return the bits of a positive ``number`` in the dtype of ``array``, as an integer."""
     if array.dtype == BFLOAT16:
         return int(words(np.array([number], np.float32))[0] >> 16)
     return int(words(np.array([number], array.dtype))[0])
@@ -203,7 +204,7 @@ def _check_whole(arrays: dict[str, Array]) -> None:
 
 
 def warn_of_suspicious(names: list[str], *, stacklevel: int) -> None:
-    """Warn of tensors with weights larger than training produces."""
+    """Warn of the tensors ``names``, if any, which hold implausibly large weights."""
     if names:
         warnings.warn(
             SuspiciousWeightsWarning(

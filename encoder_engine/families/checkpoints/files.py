@@ -1,4 +1,4 @@
-"""Finds a checkpoint's files, and reads or maps the tensors in them."""
+"""Finds a checkpoint's files, and reads or memory-maps the tensors in them."""
 
 from __future__ import annotations
 
@@ -90,7 +90,8 @@ _WEIGHTLESS = {"Dropout", "MultiVectorMask", "Normalize", "Pooling", "Router", "
 class HubKeywords(TypedDict, total=False):
     """Keywords of a download from the Hugging Face hub.
 
-    For a local directory a revision is refused; the others are used for its adapter's base model.
+    For a local directory, ``revision`` is refused, and the others are used to download the base
+    model of its adapter.
 
     revision: a branch, a tag or a commit; a commit makes a job over a hub id reproducible.
     token: the access token of an account, or True for the account that is logged in.
@@ -111,9 +112,10 @@ Load = TypeVar("Load", bound="Callable[..., Any]")
 
 @contextmanager
 def fetched_by(hub: Mapping[str, Any]) -> Iterator[None]:
-    """Return a context that fetches adapters' base models by the :class:`HubKeywords` in ``hub``.
+    """Return a context in which base models of adapters are downloaded by the keywords in ``hub``.
 
-    Each file is compared with its checksum, and each config.json parsed, once.
+    ``hub``: its :class:`HubKeywords` are used, other keywords ignored. Within the context each file
+    is compared with its checksum once, and each config.json parsed once.
     """
     own = {name: hub[name] for name in HubKeywords.__annotations__ if name in hub}
     token = _LOADING.set(cast("HubKeywords", {**(_LOADING.get() or {}), **own}))
@@ -125,7 +127,10 @@ def fetched_by(hub: Mapping[str, Any]) -> Iterator[None]:
 
 
 def fetching(load: Load) -> Load:
-    """Decorate a loading function: its hub keywords are also used to fetch base models."""
+    """Decorate a loading function so that its hub keywords also serve to download base models.
+
+    A base model is the model that a LoRA adapter was trained on; see :func:`fetched_by`.
+    """
 
     @wraps(load)
     def load_by_keywords(*arguments: Any, **options: Any) -> Any:
@@ -173,7 +178,7 @@ def resolve_directory(path_or_hub_id: str | os.PathLike[str], **hub: Unpack[HubK
 
 
 def take_directory(path_or_hub_id: str | os.PathLike[str], options: dict[str, Any]) -> Path:
-    """Find a model's directory by the :class:`HubKeywords` in ``options``, and remove these."""
+    """Find a model's directory by the :class:`HubKeywords` in ``options``; delete them from it."""
     hub = {name: options.pop(name) for name in HubKeywords.__annotations__ if name in options}
     return resolve_directory(path_or_hub_id, **hub)
 
@@ -210,7 +215,7 @@ def _download(hub_id: str, hub: HubKeywords) -> Path:
 
 
 def _patterns_of_bin(directory: Path) -> list[str]:
-    """Return the patterns of the ``.bin`` files of modules that have no safetensors file."""
+    """Return glob patterns of ``.bin`` files: those of modules without a safetensors file."""
     patterns = []
     for place, kind in _module_types(directory).items():
         names = [path.name for path in (directory / place).glob("*.safetensors")]
@@ -222,7 +227,10 @@ def _patterns_of_bin(directory: Path) -> list[str]:
 
 
 def _module_types(directory: Path) -> dict[str, str]:
-    """Return the class of each folder that ``modules.json`` and its Routers list; "": the root."""
+    """Return the class of the module in each folder, by the folder's path; ``""`` is the root.
+
+    The folders are those that ``modules.json`` and the settings of its Routers list.
+    """
     if not (directory / _MODULES).is_file():
         return {"": "Transformer"}
     types: dict[str, str] = {}
@@ -317,7 +325,7 @@ def refuse_compiled(directory: Path) -> None:
 
 
 def index_of(name: str) -> str:
-    """Return the name of the index file of a sharded checkpoint for a weights file's name."""
+    """Return the name of the index file that lists the shards of the weights file ``name``."""
     return f"{name}.index.json"
 
 
@@ -449,7 +457,7 @@ def _map_tensor(
 
 @contextmanager
 def _naming_file(path: Path) -> Iterator[None]:
-    """Turn any exception of reading a file into :class:`CheckpointFileError` with its path."""
+    """Raise :class:`CheckpointFileError` with ``path`` for errors in reading a safetensors file."""
     try:
         yield
     except (SafetensorError, OSError, ValueError, RuntimeError, KeyError) as error:
@@ -459,7 +467,7 @@ def _naming_file(path: Path) -> Iterator[None]:
 
 
 def _open_pickle(path: Path) -> dict[str, StoredTensor]:
-    """Return the tensors of a ``.bin`` or ``.pt``; PyTorch reads only the format before 1.6."""
+    """Return the tensors of a ``.bin`` or ``.pt``; the format before PyTorch 1.6 needs PyTorch."""
     _refuse_pointer(path)
     if is_archive(path):
         tensors: Any = read_archive(path)

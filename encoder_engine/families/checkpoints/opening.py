@@ -77,9 +77,10 @@ COLBERT, PROJECTION = "HF_ColBERT", "linear."
 class Checkpoint:
     """An opened checkpoint.
 
+    directory: the folder of config.json and weights, of the base model for an adapter.
     config: the values of config.json.
-    tensors, heads: the tensors of the encoder and of all heads, by the names of the encoder's base
-    class.
+    tensors, heads: the stored tensors of the encoder, and those of all heads. Names are those of
+    the base class in transformers, without the prefix that a model with a head has.
     quantized: whether the dense layers of the blocks are int8.
     has_pooler: whether the encoder has a pooler and the files hold its weights.
     """
@@ -95,15 +96,12 @@ class Checkpoint:
 
     @property
     def shapes(self) -> Shapes:
-        """The shape of each parameter that the files should hold, by the engine's names."""
+        """The shape of each parameter that the encoder's files should hold, by its name."""
         spec = replace(self.spec, pooler=self.has_pooler)
         return quantized_shapes(spec) if self.quantized else encoder_shapes(spec)
 
     def assemble(self) -> Assembly:
-        """Map the encoder's parameters to tensors; may be called once.
-
-        Exceptions: see :class:`Assembly`.
-        """
+        """Return an :class:`Assembly` that reads the encoder's parameters; may be called once."""
         shapes = self.shapes
         whole = [f"{name}.weight" for name in block_dense_layers(shapes)] if self.quantized else ()
         assembly = Assembly(
@@ -121,12 +119,15 @@ class Checkpoint:
     def assemble_head(
         self, layout: HeadLayout, num_outputs: int, *, reads_pooler: bool, hint: str
     ) -> Assembly:
-        """Map a head's parameters to tensors.
+        """Return an :class:`Assembly` that reads the parameters of the head in ``layout``.
 
-        ``hint``: advice for the error message, on how to begin with a new head. Warns of tensors of
-        other heads. Raises :class:`TensorNamesError` where the head or the pooler that it reads is
-        missing, and :class:`UnsupportedFeatureError` for an int8 encoder or a head with a
-        vocabulary of its own.
+        ``num_outputs``: the width of its output.
+        ``reads_pooler``: its input is the pooler's output.
+        ``hint``: advice for the error message, on how to begin with a new head.
+
+        Warns of tensors of other heads. Raises :class:`TensorNamesError` where the head, or the
+        pooler that it reads, is missing. Raises :class:`UnsupportedFeatureError` for an int8
+        encoder, and for an output table that should be the token embeddings and is not.
         """
         if self.quantized:
             raise UnsupportedFeatureError(
@@ -162,7 +163,7 @@ class Checkpoint:
 
     @property
     def _tokens_name(self) -> str:
-        """The checkpoint's name of the token embeddings, which a tied head may store again."""
+        """The token embeddings' name in the checkpoint; a tied head may store a copy of them."""
         return _tokens_name(self.family)
 
     def _check_tied(self, copied: StoredTensor, copy: str) -> None:
@@ -177,10 +178,10 @@ class Checkpoint:
 def open_checkpoint(
     path_or_hub_id: str | os.PathLike[str], files: ExitStack, *, adapter: str | None = None
 ) -> Checkpoint:
-    """Open a directory's checkpoint; its tensors can be read while ``files`` are open.
+    """Open the checkpoint of a directory or hub id; its tensors can be read while ``files`` is.
 
-    An adapter of the directory is merged: see :func:`merge_adapters`, whose ``chosen`` is
-    ``adapter``.
+    ``adapter``: the name of a stacked adapter to merge, ``chosen`` of :func:`merge_adapters`. An
+    adapter of peft in the directory is always merged.
 
     Raises :class:`ConfigError` and :class:`CheckpointError` for missing, malformed or contradictory
     files.
@@ -226,11 +227,11 @@ def open_checkpoint(
 
 @contextmanager
 def verified(directory: Path) -> Iterator[None]:
-    """Compare files with their recorded checksums on another thread, while this one reads them.
+    """Compare a directory's files with their checksums on a thread, while the caller reads them.
 
-    The comparison reads every byte of the weights and takes as long as loading them. Its error is
-    raised when the context ends, in place of an exception that the damage caused before. A nested
-    context for the same directory compares nothing again.
+    The comparison reads every byte of the weights and takes as long as loading them. If it fails,
+    its error is raised when the context ends, in place of an exception that the damage caused
+    before. A nested context for the same directory compares nothing again.
     """
     outer = _BEING_VERIFIED.get()
     if directory in outer:
@@ -258,7 +259,7 @@ def verified(directory: Path) -> Iterator[None]:
 
 
 def warn_of_unused(heads: Collection[str], why: str, *, stacklevel: int) -> None:
-    """Warn of tensors that are not loaded."""
+    """Warn of tensors in the checkpoint, ``heads``, that are not loaded; ``why``: the reason."""
     if heads:
         names = sorted(heads)
         warnings.warn(
@@ -292,7 +293,10 @@ def _num_labels(heads: Mapping[str, StoredTensor], family: Family) -> dict[str, 
 def _prefer_adapted(
     heads: dict[str, StoredTensor], own: Collection[StoredTensor], family: Family
 ) -> None:
-    """Replace an original tensor by the copy that an adapter changed, such as a longer bias."""
+    """Replace tensors in ``heads`` by their copies that an adapter changed: a longer bias.
+
+    ``own``: the tensors of the checkpoint itself, before the adapter was merged.
+    """
     unchanged = {id(tensor) for tensor in own}
     for layout in family.layouts:
         for copy, original in layout.copies.items():
@@ -327,7 +331,7 @@ def _split_off_heads(
 
 
 def _drop_copy(tensors: dict[str, StoredTensor], copy: str, original: str) -> None:
-    """Drop the tensor ``copy``, which must equal the tensor ``original`` stored twice."""
+    """Drop the tensor ``copy``; raise :class:`CheckpointFileError` if ``original`` differs."""
     copied = tensors.pop(copy)
     kept = tensors.setdefault(original, copied)
     if kept is not copied and not _equal(kept.read(), copied.read()):
@@ -342,7 +346,7 @@ def _equal(first: Array, second: Array) -> bool:
 
 
 def _bare(rename: Rename, family: Family) -> Rename:
-    """Return a rename for the tensor names that :func:`_split_off_heads` returns."""
+    """Return ``rename`` for tensor names without the family's prefix (:func:`_split_off_heads`)."""
     assert isinstance(rename.theirs, str)
     return replace(rename, theirs=rename.theirs.removeprefix(family.prefix))
 

@@ -38,7 +38,7 @@ TABLE = "relative_bias.table"
 
 
 def encoder_shapes(spec: EncoderSpec) -> Shapes:
-    """Return the shape of each of an encoder's parameters, by the engine's names."""
+    """Return the shape of each of an encoder's parameters, by its name in this package."""
     width = spec.width
     found = dict(_embedding(spec.embedding, width))
     for place, block in enumerate(spec.blocks):
@@ -103,14 +103,14 @@ def _first_features_first(num_heads: int, head_dim: int) -> npt.NDArray[np.int64
 
 
 def block_dense_layers(shapes: Shapes) -> list[str]:
-    """List the dense layers of all blocks that int8 quantizes, as names without ``.weight``."""
+    """List the dense layers in the blocks, which int8 quantizes, as names without ``.weight``."""
     tables = f".{TABLE}.weight"
     matrices = [n for n, shape in shapes.items() if len(shape) == 2 and not n.endswith(tables)]
     return [name.removesuffix(".weight") for name in matrices if name.startswith("blocks.")]
 
 
 def quantized_shapes(spec: EncoderSpec) -> Shapes:
-    """Return the shapes of an int8 encoder, which has a scale for each row of a dense weight."""
+    """Return the shape of each parameter of an int8 encoder, with scales of dense layers' rows."""
     shapes = encoder_shapes(spec)
     scales = {
         f"{name}.weight_scale": shapes[f"{name}.weight"] for name in block_dense_layers(shapes)
@@ -119,7 +119,7 @@ def quantized_shapes(spec: EncoderSpec) -> Shapes:
 
 
 def head_shapes(layout: HeadLayout, spec: EncoderSpec, num_outputs: int) -> Shapes:
-    """Return the shape of each parameter of a head."""
+    """Return the shape of each parameter of a head, by the parameter's name in this package."""
     found: Shapes = {}
     width, dense = spec.width, layout.dense
     if dense is not None:

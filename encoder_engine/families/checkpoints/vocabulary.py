@@ -30,7 +30,8 @@ TIED = "tie_word_embeddings"
 class OutputLayer(NamedTuple):
     """The output layer of a causal model.
 
-    weight_VD: its weight; None: tied to the token embeddings.
+    weight_VD: its weight, V the vocabulary, D the encoder's width; None: tied to the token
+    embeddings.
     softcap: logits become ``softcap * tanh(logit / softcap)``; None: no cap.
     """
 

@@ -1,4 +1,4 @@
-"""Gemma 3 (2025) as an encoder, and EmbeddingGemma: causal, or attention in both directions.
+"""Gemma 3 (2025) as an encoder, and EmbeddingGemma: causal, or bidirectional attention.
 
 RMS norms on both sides of attention and feed-forward, with the weight 1 + w; norms of each head of
 query and key; embeddings times the square root of the width; windowed attention in five of six

@@ -1,9 +1,9 @@
 """JinaBERT for German, Spanish, Chinese and code: layer norms of query and key, and one more norm.
 
-jina-embeddings-v2-base-de, -es, -zh and -code. Their configurations are those of
-:mod:`encoder_engine.families.data.jina_bert_v2`, but for the code that they name. The layout
-follows ``JinaBertModel`` of modeling_bert.py in jinaai/jina-bert-v2-qk-post-norm: norms over all
-heads of query and of key together; the gate is the second half of ``up_gated_layer``.
+The models are jina-embeddings-v2-base-de, -es, -zh and -code. Their configurations differ from
+those of :mod:`encoder_engine.families.data.jina_bert_v2` only in the code that they name. The
+layout follows ``JinaBertModel`` of modeling_bert.py in jinaai/jina-bert-v2-qk-post-norm: norms over
+all heads of query and of key together; the gate is the second half of ``up_gated_layer``.
 """
 
 from dataclasses import replace

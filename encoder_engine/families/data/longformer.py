@@ -1,7 +1,7 @@
-"""Longformer (Beltagy et al. 2020): RoBERTa with a window, and global rows that see beyond it.
+"""Longformer (Beltagy et al. 2020): RoBERTa with a window, and global tokens that see beyond it.
 
-Global rows have their own projections. transformers pads a text to whole windows; here nothing is
-padded.
+Global tokens have query, key and value projections of their own. transformers pads a text to whole
+windows; here nothing is padded.
 """
 
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""UltraBERT (2026): EuroBERT's layers, two of three windowed, with a rotary base for each kind."""
+"""UltraBERT (2026): EuroBERT's layers; two of three have a window, with another rotary base."""
 
 from dataclasses import replace
 

@@ -29,7 +29,7 @@ DEFAULT_BASE = 10_000.0
 
 @dataclass(frozen=True)
 class CausalWindows:
-    """The windows of a causal model: the key counts the tokens seen, the token itself included.
+    """The windows of a causal model: ``key`` of config.json counts the tokens seen, with itself.
 
     With attention in both directions, the key counts the tokens seen on either side.
     ``switch``: a key that says whether there are windows at all (Qwen); None: every block has a
@@ -47,7 +47,7 @@ class CausalWindows:
         return (self.key, *layers)
 
     def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
-        """Return the spec with each block's window set."""
+        """Return the specification with each block's window set."""
         size = config.get(self.key)
         on = self.switch is None or config.get(self.switch).boolean(False)
         if not on or (size.present and size.is_null):
@@ -69,7 +69,7 @@ class CausalWindows:
         return [FULL if layer < first else SLIDING for layer in range(num_layers)]
 
     def write(self, spec: EncoderSpec) -> dict[str, Any]:
-        """Return the configuration keys of the window and of the blocks that have it."""
+        """Return the config.json keys of the window, and of the blocks that have it."""
         windows = [block.attention.window for block in spec.blocks]
         sizes = {window for window in windows if window is not None}
         size = None if not sizes else sizes.pop() + int(spec.is_causal)
@@ -101,7 +101,7 @@ class SlidingLayers:
     )
 
     def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
-        """Return the spec with each block's window and rotary embedding set."""
+        """Return the specification with each block's window and rotary embedding set."""
         count, size = len(spec.blocks), config.get("sliding_window").positive(self.window)
         older, types = config.get("attention_windows"), config.get("layer_types")
         if not types.is_null:
@@ -129,7 +129,7 @@ class SlidingLayers:
         return _with_layers(spec, kinds, size, rotaries)
 
     def write(self, spec: EncoderSpec) -> dict[str, Any]:
-        """Return the configuration keys of layer types, window and rotary bases."""
+        """Return the config.json keys of layer types, window and rotary bases."""
         kinds, size, rotaries = _layers_of(spec)
         found = {FULL: self.full_base, SLIDING: self.sliding_base}
         return {
@@ -190,7 +190,7 @@ class GemmaLayers:
         return with_fact(spec, "embedding.scale", spec.width**0.5)
 
     def write(self, spec: EncoderSpec) -> dict[str, Any]:
-        """Return the configuration keys of layer types, window, rotary bases and score scale."""
+        """Return the config.json keys of layer types, window, rotary bases and score scale."""
         kinds, window, rotaries = _layers_of(spec)
         causal = fact(spec, "blocks.attention.causal")
         size = None if window is None else (window + 1 if causal else 2 * window)
@@ -208,7 +208,10 @@ class GemmaLayers:
 def _by_layer_type(
     spec: EncoderSpec, config: JsonValue, bases: dict[str, float]
 ) -> dict[str, RotarySpec]:
-    """Read each layer type's rotary embedding; in older files only the global one is scaled."""
+    """Read each layer type's rotary embedding; older files scale that of global layers alone.
+
+    ``bases``: the default rotary base of each layer type.
+    """
     settings = rotary_settings(config)
     longest = spec.position_limit
     if names_layer_types(config.get("rope_parameters")):
@@ -242,7 +245,7 @@ def _with_layers(
 
 
 def _layers_of(spec: EncoderSpec) -> tuple[list[str], int | None, dict[str, RotarySpec]]:
-    """Return the type of each layer, the window, and the rotary embedding of each type."""
+    """Return each block's layer type, the window, and each layer type's rotary embedding."""
     kinds = [FULL if b.attention.window is None else SLIDING for b in spec.blocks]
     windows = [b.attention.window for b in spec.blocks if b.attention.window is not None]
     rotaries = {

@@ -20,7 +20,7 @@ __all__ = ["AlibiSlopes", "DisentangledAttention", "RelativeBuckets"]
 
 @dataclass(frozen=True)
 class RelativeBuckets:
-    """A relative bias by buckets of distances; the fields name its keys in config.json.
+    """A relative bias by buckets of distances, whose config.json keys the other fields name.
 
     ``family_max_distance``: the largest distance if config.json does not state one. ``by_block``:
     each block has a table of its own (umT5).
@@ -37,7 +37,7 @@ class RelativeBuckets:
         return tuple(key for key in (self.num_buckets, self.max_distance) if key is not None)
 
     def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
-        """Return the spec with its relative bias set."""
+        """Return the specification with its relative bias set."""
         distance = self.family_max_distance
         if self.max_distance is not None:
             distance = config.get(self.max_distance).positive(distance)
@@ -49,7 +49,7 @@ class RelativeBuckets:
         return replace(spec, relative_bias=bias)
 
     def write(self, spec: EncoderSpec) -> dict[str, Any]:
-        """Return the configuration keys of the number of buckets and the largest distance."""
+        """Return the config.json keys of the number of buckets and the largest distance."""
         bias = fact(spec, "blocks.attention.relative_bias") or spec.relative_bias
         if bias is None:
             return {}
@@ -67,17 +67,17 @@ class AlibiSlopes:
     keys: ClassVar[tuple[str, ...]] = ()
 
     def read(self, spec: EncoderSpec, _config: JsonValue) -> EncoderSpec:
-        """Return the spec with every block's ALiBi slopes set."""
+        """Return the specification with every block's ALiBi slopes set."""
         slopes = _slopes(spec.num_heads)
         return with_fact(spec, "blocks.attention.alibi_slopes", slopes)
 
     def write(self, _spec: EncoderSpec) -> dict[str, Any]:
-        """Return no keys: the slopes follow from the number of heads."""
+        """Return no config.json keys: the slopes follow from the number of heads."""
         return {}
 
 
 def _slopes(num_heads: int) -> tuple[float, ...]:
-    """Return ALiBi slopes: a geometric sequence, extended where heads are no power of two."""
+    """Return the ALiBi slope of each head, also where the heads are no power of two."""
     power = 2 ** math.floor(math.log2(num_heads))
     slopes = [2.0 ** (-8.0 * (head + 1) / power) for head in range(power)]
     between = [2.0 ** (-4.0 * (head + 1) / power) for head in range(0, 2 * power, 2)]
@@ -174,7 +174,7 @@ class DisentangledAttention:
         )
 
     def write(self, spec: EncoderSpec) -> dict[str, Any]:
-        """Return the configuration keys of the terms and of the number of distance vectors."""
+        """Return the config.json keys of the terms and of the number of distance vectors."""
         vectors = spec.distance_vectors
         terms = fact(spec, "blocks.attention.disentangled")
         if vectors is None or terms is None:

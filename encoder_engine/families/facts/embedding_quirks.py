@@ -30,7 +30,7 @@ class EsmEmbedding:
     )
 
     def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
-        """Return the spec with the embedding, and every block's rotary embedding, set."""
+        """Return the specification with the embedding, and every block's rotary embedding, set."""
         embedding = spec.embedding
         if config.get("position_embedding_type").value == "rotary":
             rotary = RotarySpec(base=config.get("rope_theta").number(10_000.0, least=0))
@@ -58,7 +58,7 @@ class EsmEmbedding:
         return replace(spec, embedding=embedding)
 
     def write(self, spec: EncoderSpec) -> dict[str, Any]:
-        """Return the configuration keys of positions, embedding norm and token dropout."""
+        """Return the config.json keys of positions, embedding norm and token dropout."""
         embedding, rotary = spec.embedding, fact(spec, "blocks.attention.rotary")
         written: dict[str, Any] = {
             "position_embedding_type": "absolute" if rotary is None else "rotary",
@@ -76,7 +76,7 @@ class EsmEmbedding:
 
 @dataclass(frozen=True)
 class OffsetPositions(OneKey):
-    """A position table with more rows than the key states, whose first rows are unused."""
+    """A position table whose first ``offset`` rows are unused and not counted in config.json."""
 
     offset: int
 
@@ -89,19 +89,19 @@ class OffsetPositions(OneKey):
         )
 
     def write(self, spec: EncoderSpec) -> dict[str, Any]:
-        """Return the key of the number of positions, without the unused rows."""
+        """Return the config.json key of the number of positions, without the unused rows."""
         return {self.key: spec.embedding.num_positions - self.offset}
 
 
 @dataclass(frozen=True)
 class ScaledEmbedding(OneKey):
-    """Token embeddings multiplied by the square root of the width, if the key is true (BART)."""
+    """Token embeddings times the square root of the width, if config.json's key says so (BART)."""
 
     def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
-        """Return the spec with the scale of token embeddings set."""
+        """Return the specification with the scale of token embeddings set."""
         scaled = config.get(self.key).boolean(False)
         return with_fact(spec, "embedding.scale", spec.width**0.5 if scaled else 1.0)
 
     def write(self, spec: EncoderSpec) -> dict[str, Any]:
-        """Return the key that says whether token embeddings are scaled."""
+        """Return the config.json key that says whether token embeddings are scaled."""
         return {self.key: spec.embedding.scale != 1.0}

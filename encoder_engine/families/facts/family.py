@@ -36,7 +36,7 @@ PLAIN_BLOCK = BlockSpec(
 
 @dataclass(frozen=True, kw_only=True)
 class ConfigKeys:
-    """The config.json keys of a family, by fact; None: the family has no such key."""
+    """The name of a family's config.json key for each field; None: the family has no such key."""
 
     width: str = "hidden_size"
     num_blocks: str = "num_hidden_layers"

@@ -58,14 +58,14 @@ class HeadLayout:
     """One head of a family.
 
     ``architecture``: the name of transformers' class.
-    ``renames``: the names of ``dense``, ``norm`` and ``output`` in a checkpoint, in full.
-    ``rows``: the hidden states that the head reads, such as each text's first; ``rows_keys``: the
-    keys of config.json that choose it, by ``rows_names``; the first present counts.
+    ``renames``: the full names in a checkpoint of the layers ``dense``, ``norm`` and ``output``.
+    ``rows``: the hidden states that the head reads, such as each text's first; ``rows_keys``: keys
+    of config.json that choose others, the first present counts; ``rows_names`` maps their values.
     ``output_bias``: the output layer has a bias.
     ``num_outputs``: None: the number of labels, or, of a masked-language model, the vocabulary.
-    ``dropouts``: the keys of config.json with its dropout, the first present counts.
-    ``sees_all``: the default global rows of a model with a window: the first token, or the tokens
-    up to the first separator, which end the question.
+    ``dropouts``: the keys of config.json with the head's dropout; the first present counts.
+    ``sees_all``: the tokens with global attention by default, in a model with a window: the first
+    token, or the question, which is the tokens up to the first separator.
     ``copies``: names under which a checkpoint may repeat another tensor.
     ``required``: see :class:`Family`.
     """

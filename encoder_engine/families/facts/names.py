@@ -21,8 +21,9 @@ class Arrangement(NamedTuple):
     """The order of rows and columns in a parameter that is stacked from a checkpoint's tensors.
 
     rows: the number of rows of each tensor; None: all have equally many.
-    order, columns: the index in the stack of each row and each column of the parameter, int64;
-        None: the same index. A row of order -1 is zero, and not in the checkpoint.
+    order: for each row of the parameter, its index in the stack, int64; None: the same index. A row
+        of order -1 is zero, and not in the checkpoint.
+    columns: for each column of the parameter, its index in the stack, int64; None: the same index.
     """
 
     rows: tuple[int, ...] | None = None
@@ -64,7 +65,7 @@ class Origin(NamedTuple):
         return moved or self.halves_swapped or self.transposed
 
     def rows_of(self, total: int) -> tuple[int, ...]:
-        """Return the number of rows of each tensor, which have ``total`` rows together."""
+        """Return each tensor's number of rows, for a parameter of ``total`` rows."""
         count = len(self.names)
         rows = self.arrangement.rows
         return (total // count,) * count if rows is None or count == 1 else rows
@@ -114,9 +115,10 @@ def origins(
     parameters: Iterable[str],
     arrangements: Mapping[str, Arrangement] | None = None,
 ) -> dict[str, Origin]:
-    """Map each of the engine's parameter names to its checkpoint tensors.
+    """Map each of the engine's parameter names to the checkpoint tensors that it is stacked from.
 
-    ``arrangements``: of parameters that are not plain stacks of equal parts, by the engine's name.
+    ``renames``: exactly one of them fits each parameter.
+    ``arrangements``: those of parameters that are not plain stacks of equal parts, by name.
     """
     mapped: dict[str, Origin] = {}
     renames = tuple(renames)

@@ -18,22 +18,22 @@ Value = TypeVar("Value")
 
 
 class Quirk(Protocol):
-    """Reads config.json keys that need code of their own into a spec, and writes them back."""
+    """Code that reads some config.json keys into a specification, and writes them back."""
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The config.json keys that this reader reads; they are removed before it writes."""
+        """The config.json keys that this reader reads; all are removed before :meth:`write`."""
 
     def read(self, spec: EncoderSpec, config: JsonValue, /) -> EncoderSpec:
-        """Return the spec with the fields set that the keys describe."""
+        """Return ``spec`` with the fields set that these keys of ``config`` determine."""
 
     def write(self, spec: EncoderSpec, /) -> dict[str, Any]:
-        """Return the config.json keys with their values for a spec."""
+        """Return the config.json keys and values that :meth:`read` would read as ``spec``."""
 
 
 @dataclass(frozen=True)
 class OneKey:
-    """The base of readers of a single config.json key."""
+    """The base class of readers of a single config.json key; see :class:`Quirk`."""
 
     key: str
 
@@ -44,7 +44,10 @@ class OneKey:
 
 
 def with_fact(value: Value, path: str, new: object) -> Value:
-    """Return a value with the field at a dotted path replaced, in every block that has it."""
+    """Return a copy of a specification with the field at a dotted path replaced by ``new``.
+
+    In a tuple, such as the blocks, the field of every item is replaced.
+    """
     if isinstance(value, tuple):
         # Blocks that are one object stay one: a config may ask for a million.
         distinct = {id(item): item for item in value}
@@ -59,7 +62,10 @@ def with_fact(value: Value, path: str, new: object) -> Value:
 
 
 def fact(value: object, path: str) -> Any:
-    """Return the field at a dotted path, taken from the first block; None if a step is None."""
+    """Return the field of a specification at a dotted path; of blocks, the first block's.
+
+    None if there are no blocks, or a field on the path is None.
+    """
     for name in path.split("."):
         if isinstance(value, tuple):
             value = value[0] if value else None
@@ -70,5 +76,5 @@ def fact(value: object, path: str) -> Any:
 
 
 def with_attention(block: BlockSpec, **changes: Any) -> BlockSpec:
-    """Return a block with fields of its attention replaced."""
+    """Return a copy of a block with the given fields of its attention replaced."""
     return replace(block, attention=replace(block.attention, **changes))

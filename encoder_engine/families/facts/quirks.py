@@ -31,7 +31,7 @@ class SharedGroups(OneKey):
     """Shared blocks: each of ``num_hidden_groups`` blocks computes an equal run of layers."""
 
     def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
-        """Return the spec with one block for each group."""
+        """Return the specification with one block for each group."""
         layers, groups = len(spec.blocks), config.get(self.key).positive()
         if groups > layers:
             raise ConfigError(f"{self.key}={groups}, but there are {layers} layers to share")
@@ -39,36 +39,36 @@ class SharedGroups(OneKey):
         return replace(spec, blocks=spec.blocks[:groups], order=order)
 
     def write(self, spec: EncoderSpec) -> dict[str, Any]:
-        """Return the key of the number of groups."""
+        """Return the config.json key of the number of groups."""
         return {self.key: len(spec.blocks)}
 
 
 @dataclass(frozen=True)
 class TwoThirds(OneKey):
-    """The width of a gated feed-forward layer: two thirds of the key's, rounded up to a multiple.
+    """The width of a gated feed-forward layer: 2/3 of the key's value, rounded up to a multiple.
 
-    The gated layer then has as many weights as an ungated layer of the key's width.
+    The gated layer then has as many weights as an ungated layer whose width is the key's value.
     """
 
     multiple: int
 
     def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
-        """Return the spec with the width of every feed-forward layer set."""
+        """Return the specification with the width of every feed-forward layer set."""
         least = 2 * config.get(self.key).positive() // 3
         width = -(-least // self.multiple) * self.multiple
         return with_fact(spec, "blocks.feed_forward.width", max(width, self.multiple))
 
     def write(self, spec: EncoderSpec) -> dict[str, Any]:
-        """Return the key's least value whose two thirds give the layer's width."""
+        """Return the config.json key with its least value that gives the layer's width."""
         return {self.key: -(-3 * fact(spec, "blocks.feed_forward.width") // 2)}
 
 
 @dataclass(frozen=True)
 class LayerWindows(OneKey):
-    """Windows: the key gives both sides together, as one number or a list by block."""
+    """Windows: a config.json key counts the tokens on both sides, of all blocks or of each."""
 
     def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
-        """Return the spec with each block's window set."""
+        """Return the specification with each block's window set."""
         listed = config.get(self.key)
         several = isinstance(listed.value, list)
         windows = listed.items() if several else [listed] * len(spec.blocks)
@@ -86,7 +86,7 @@ class LayerWindows(OneKey):
         return replace(spec, blocks=tuple(blocks))
 
     def write(self, spec: EncoderSpec) -> dict[str, Any]:
-        """Return the key of the windows, listed by block."""
+        """Return the config.json key of the windows, as a list with one for each block."""
         return {self.key: [2 * (block.attention.window or 0) for block in spec.blocks]}
 
 
@@ -97,7 +97,7 @@ class FirstConvolution:
     keys: ClassVar[tuple[str, ...]] = ("conv_kernel_size", "conv_act")
 
     def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
-        """Return the spec with the convolution set."""
+        """Return the specification with the convolution set."""
         if config.get("conv_kernel_size").value in (None, 0):
             return spec
         activation = config.object().get("conv_act", "tanh")
@@ -114,7 +114,7 @@ class FirstConvolution:
         return replace(spec, convolution=convolution)
 
     def write(self, spec: EncoderSpec) -> dict[str, Any]:
-        """Return the keys of the convolution's kernel size and activation."""
+        """Return the config.json keys of the convolution's kernel size and activation."""
         convolution = spec.convolution
         if convolution is None:
             return {}
@@ -123,7 +123,7 @@ class FirstConvolution:
 
 @dataclass(frozen=True)
 class FeedForwardName:
-    """One key for activation and gate: ``names`` maps its values to both.
+    """The feed-forward layer by a name in config.json, which ``names`` maps to (activation, gated).
 
     A config.json may also have ``activation_key`` and ``gate_key``; transformers then uses these
     two and ignores the name.
@@ -140,7 +140,7 @@ class FeedForwardName:
         return (self.key, self.activation_key, self.gate_key)
 
     def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
-        """Return the spec with activation and gate of every feed-forward layer set."""
+        """Return the specification with activation and gate of every feed-forward layer set."""
         known = dict(self.names)
         chosen = config.object().get(self.key, self.names[0][0])
         if not isinstance(chosen, str) or chosen not in known:
@@ -154,7 +154,7 @@ class FeedForwardName:
         return with_fact(spec, "blocks.feed_forward", layer)
 
     def write(self, spec: EncoderSpec) -> dict[str, Any]:
-        """Return the key of the name, or separate keys of activation and gate."""
+        """Return the config.json key of the name, or if none fits, of activation and gate."""
         layer = spec.blocks[0].feed_forward
         named = [name for name, is_ in self.names if is_ == (layer.activation, layer.gated)]
         if named:
@@ -165,7 +165,7 @@ class FeedForwardName:
 
 @dataclass(frozen=True)
 class OwnCode:
-    """A family that only ``auto_map``, which names the repository's code, tells from another."""
+    """A family told from another by ``auto_map`` alone, which names the repository's code."""
 
     auto_map: tuple[tuple[str, str], ...]
 
@@ -182,13 +182,13 @@ class OwnCode:
 
 @dataclass(frozen=True)
 class StatedValue(OneKey):
-    """A key with one supported value, which is not transformers' default ``missing``."""
+    """A config.json key with one supported value, which is not the default, ``missing``."""
 
     missing: str
     supported: str
 
     def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
-        """Return the spec unchanged; raises :class:`UnsupportedFeatureError` for another value."""
+        """Return ``spec`` unchanged; raise :class:`UnsupportedFeatureError` for another value."""
         stated = config.get(self.key)
         if stated.value != self.supported:
             came = repr(stated.value if stated.present else self.missing)
@@ -199,5 +199,5 @@ class StatedValue(OneKey):
         return spec
 
     def write(self, _spec: EncoderSpec) -> dict[str, Any]:
-        """Return the key with the supported value."""
+        """Return the config.json key with the supported value."""
         return {self.key: self.supported}

@@ -36,29 +36,29 @@ class RopeParameters:
     keys: ClassVar[tuple[str, ...]] = ("rope_parameters",)
 
     def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
-        """Return the spec with every block's rotary embedding set."""
+        """Return the specification with every block's rotary embedding set."""
         rotary = _read_rotary(config.get("rope_parameters"), self.default_base)
         return with_fact(spec, "blocks.attention.rotary", rotary)
 
     def write(self, spec: EncoderSpec) -> dict[str, Any]:
-        """Return the key of the rotary base."""
+        """Return the config.json key of the rotary base."""
         rotary = fact(spec, "blocks.attention.rotary")
         return {} if rotary is None else {"rope_parameters": _write_rotary(rotary)}
 
 
 @dataclass(frozen=True)
 class RotaryBase(OneKey):
-    """One rotary embedding for all blocks, with the base in a key of the family."""
+    """One rotary embedding for all blocks, with the base in ``key`` of config.json."""
 
     default_base: float
 
     def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
-        """Return the spec with every block's rotary embedding set."""
+        """Return the specification with every block's rotary embedding set."""
         rotary = RotarySpec(base=config.get(self.key).number(self.default_base, least=0))
         return with_fact(spec, "blocks.attention.rotary", rotary)
 
     def write(self, spec: EncoderSpec) -> dict[str, Any]:
-        """Return the key of the rotary base."""
+        """Return the config.json key of the rotary base."""
         return {self.key: fact(spec, "blocks.attention.rotary.base")}
 
 
@@ -92,7 +92,7 @@ class PairedRotary:
         return with_fact(spec, "blocks.attention.rotary", rotary)
 
     def write(self, spec: EncoderSpec) -> dict[str, Any]:
-        """Return the key that says whether values are rotated."""
+        """Return the config.json key that says whether values are rotated."""
         return dict.fromkeys(self.keys, fact(spec, "blocks.attention.rotary.turns_values"))
 
 
@@ -105,7 +105,7 @@ class RopeTheta:
     keys: ClassVar[tuple[str, ...]] = ("rope_theta", "rope_scaling")
 
     def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
-        """Return the spec with every block's rotary embedding set."""
+        """Return the specification with every block's rotary embedding set."""
         base = config.get("rope_theta").number(self.default_base, least=0)
         scaling = config.get("rope_scaling")
         stretch = 1.0
@@ -121,7 +121,7 @@ class RopeTheta:
         return with_fact(spec, "blocks.attention.rotary", rotary)
 
     def write(self, spec: EncoderSpec) -> dict[str, Any]:
-        """Return the keys of the rotary base and its scaling."""
+        """Return the config.json keys of the rotary base and its scaling."""
         rotary = fact(spec, "blocks.attention.rotary")
         if rotary is None:
             return {}
@@ -146,7 +146,7 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 
 
 def names_layer_types(settings: JsonValue) -> bool:
-    """Return whether ``rope_parameters`` are present; raise if they are not by layer type."""
+    """Return whether there are ``rope_parameters``; raise if they are not by layer type."""
     if not settings.value:
         return False
     if not settings.object().keys() & {FULL, SLIDING}:
@@ -218,7 +218,7 @@ class LayerTypes:
         }
 
     def write(self, spec: EncoderSpec) -> dict[str, Any]:
-        """Return the keys of layer types, window and rotary bases."""
+        """Return the config.json keys of layer types, window and rotary bases."""
         kinds = [FULL if b.attention.window is None else SLIDING for b in spec.blocks]
         rotaries = {
             FULL: RotarySpec(base=self.full_base),

@@ -33,19 +33,19 @@ class ScaledRope:
     keys: ClassVar[tuple[str, ...]] = ("rope_parameters", "rope_theta", "rope_scaling")
 
     def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
-        """Return the spec with every block's rotary embedding set."""
+        """Return the specification with every block's rotary embedding set."""
         base = config.get("rope_theta").number(self.default_base, least=0)
         rotary = read_rotary(rotary_settings(config), base, spec.position_limit)
         return with_fact(spec, "blocks.attention.rotary", rotary)
 
     def write(self, spec: EncoderSpec) -> dict[str, Any]:
-        """Return the keys of the rotary base and its scaling."""
+        """Return the config.json keys of the rotary base and its scaling."""
         rotary = fact(spec, "blocks.attention.rotary")
         return {} if rotary is None else {"rope_parameters": write_rotary(rotary)}
 
 
 def rotary_settings(config: JsonValue) -> JsonValue:
-    """Return ``rope_parameters``, or ``rope_scaling`` where these are empty.
+    """Return config.json's ``rope_parameters``, or ``rope_scaling`` where the former is empty.
 
     Raises :class:`ConfigError` where both are stated and differ: libraries read one or the other.
     """
@@ -63,7 +63,7 @@ def rotary_settings(config: JsonValue) -> JsonValue:
 def read_rotary(settings: JsonValue, base: float, longest: int | None) -> RotarySpec:
     """Read a rotary embedding from ``rope_parameters``.
 
-    ``longest``: the training length, used if the settings do not state it.
+    ``longest``: the most tokens of a text in pretraining, if the settings do not state them.
     Raises :class:`UnsupportedFeatureError` for an unknown ``rope_type``.
     """
     if settings.is_null or not settings.value:
@@ -122,7 +122,7 @@ def _recommended(factor: float, share: float) -> float:
 
 
 def write_rotary(rotary: RotarySpec) -> dict[str, Any]:
-    """Return the settings that :func:`read_rotary` reads."""
+    """Return ``rope_parameters`` from which :func:`read_rotary` reads ``rotary``."""
     scaling = rotary.scaling
     if scaling is None:
         return {"rope_theta": rotary.base, "rope_type": "default"}

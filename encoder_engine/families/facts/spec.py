@@ -1,4 +1,4 @@
-"""The specification of an encoder, as frozen values: a family of models is data, not a class."""
+"""The specification of an encoder, as frozen values. A family of models is data, not a class."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MASKED_IN_TRAINING = 0.15 * 0.8
 
 @dataclass(frozen=True, kw_only=True)
 class NormSpec:
-    """Layer norm; ``centred=False``: RMS norm, without mean and bias.
+    """A layer norm, or with ``centred=False`` an RMS norm, which has neither mean nor bias.
 
     ``offset``: added to the stored weight (Gemma: 1).
     """
@@ -140,7 +140,7 @@ class RotarySpec:
             )
 
     def width(self, head_dim: int) -> int:
-        """Return the number of features of a head that are rotated."""
+        """Return the number of features of a head of size ``head_dim`` that are rotated."""
         return int(head_dim * self.fraction)
 
 
@@ -189,13 +189,13 @@ class DistanceVectorsSpec:
 
     @property
     def num_vectors(self) -> int:
-        """The number of vectors in the table."""
+        """The number of distance vectors in the table."""
         return 2 * (self.max_distance if self.num_buckets is None else self.num_buckets)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConvolutionSpec:
-    """A convolution over neighbouring tokens, of equal input and output width; activation."""
+    """A convolution over neighbouring tokens, with equal input and output width, and activation."""
 
     kernel_size: int
     activation: Literal["gelu", "tanh"]
@@ -216,13 +216,14 @@ class AttentionSpec:
     ``bias``: in the projections of query, key and value; ``output_bias``: in the output's.
     ``key_bias``: False: the key's part of the bias is zero, and stays so in training.
     ``stacked_by_head``: a checkpoint has query, key and value of a head side by side.
-    ``query_key_norm``: of query and key before the rotary embedding: of each head by itself with
-    ``norm_by_head``, else over all heads together.
+    ``query_key_norm``: the norm of query and key before the rotary embedding. ``norm_by_head``:
+    each head is normalised by itself; False: all heads together.
     ``scale``: of the scores; None: ``head_dim ** -0.5``.
     ``causal``: no token attends to a later one.
     ``window``: tokens seen on either side; None: all.
     ``alibi_slopes``: by head, subtracted from the scores per token of distance.
-    ``global_projections``: global rows have their own query, key and value projections.
+    ``global_projections``: tokens with global attention have their own query, key and value
+    projections (Longformer).
     ``relative_bias``: the block's own bias; the bias of an :class:`EncoderSpec` is shared by all
     blocks.
     ``disentangled``: the terms with distance vectors: ``"query"``, ``"key"`` or both.
@@ -336,8 +337,9 @@ class EncoderSpec:
     ``model_type``: the family in whose format it is read and written.
     ``order``: indices of the blocks in the order of computation, with repeats (ALBERT); None: each
     block once.
-    ``convolution``: of the embeddings, added to the first block's result (DeBERTa v2).
-    ``final_norm``, ``final_dropout``: after the last block.
+    ``convolution``: a convolution of the embeddings, added to the first block's output (DeBERTa
+    v2).
+    ``final_norm``, ``final_dropout``: a norm and dropout after the last block.
     ``pooler``: a dense layer and tanh on the first row of each sequence.
     ``position_limit``: without a table of positions, the maximum length of a sequence; None: any.
 
@@ -417,7 +419,7 @@ class EncoderSpec:
                 )
 
     def _distinct_blocks(self) -> Iterable[tuple[int, BlockSpec]]:
-        """Yield each distinct block with its first index: a million layers may share one block."""
+        """Yield each distinct block with its first index: many layers may share one block."""
         numbers = range(len(self.blocks))
         # The first of equal keys stays, because it is set last.
         first = dict(zip(reversed([*map(id, self.blocks)]), reversed(numbers), strict=True))
@@ -430,7 +432,7 @@ class EncoderSpec:
 
     @property
     def relative_biases(self) -> frozenset[RelativeBiasSpec]:
-        """The relative biases of the encoder and of its blocks."""
+        """The relative bias that all blocks share, or those of single blocks."""
         own = (block.attention.relative_bias for _, block in self._distinct_blocks())
         return frozenset(bias for bias in (self.relative_bias, *own) if bias is not None)
 

@@ -1,4 +1,7 @@
-"""Decides whether an encoder supports unattended tokens, as ColBERT's queries may need."""
+"""Decides whether an encoder supports unattended tokens: those that no other token attends to.
+
+ColBERT's queries may need them.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,10 @@ __all__ = ["refuse_unattended"]
 
 
 def refuse_unattended(spec: EncoderSpec, longest: int) -> str | None:
-    """Return why texts of ``longest`` tokens cannot have unattended tokens; None: they can."""
+    """Return why an encoder cannot compute texts of ``longest`` tokens with some unattended.
+
+    None: it can. No other token attends to an unattended one.
+    """
     blocks = spec.blocks
     if spec.convolution is not None or any(b.attention.global_projections for b in blocks):
         return (

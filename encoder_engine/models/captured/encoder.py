@@ -85,7 +85,7 @@ class CapturedEncoder:
 
     @property
     def encoder(self) -> Encoder:
-        """The encoder that this object computes batches of."""
+        """The encoder whose batches this object computes."""
         return self._encoder
 
     @property
@@ -125,7 +125,7 @@ class CapturedEncoder:
         return pooled_BD
 
     def _read_modules(self) -> None:
-        """Record the modules and the memory of weights that later graphs depend on."""
+        """Record the encoder's modules and its weights' memory, on which later graphs depend."""
         check_modules(self.encoder, "captured")
         self._state = ModuleState(self.encoder)
 
@@ -134,7 +134,7 @@ class CapturedEncoder:
         self._pool = None
 
     def _check(self, batch: PackedBatch) -> PackedBatch:
-        """Return the checked batch; raise for a call that a graph would compute differently."""
+        """Return the checked batch; raise if a graph would compute something else for it."""
         encoder = self.encoder
         if self._state.has_changed():
             with self._lock, self._in_order():
@@ -164,7 +164,7 @@ class CapturedEncoder:
     def _compute(
         self, batch: PackedBatch, output_pooled: bool, pooling: tuple[PoolingMode, bool] | None
     ) -> tuple[Results, Tensor]:
-        """Return the results of the batch's rows and the offsets on the device, all cloned."""
+        """Return the results of the batch's rows, and its offsets on the device, all cloned."""
         computation = Computation(
             bucket=Bucket.of(batch.sequences),
             has_positions=batch.position_ids is not None,
@@ -217,7 +217,7 @@ class CapturedEncoder:
 
     @contextmanager
     def _in_order(self) -> Iterator[None]:
-        """Make the device wait for the previous call, on whatever stream: calls share memory."""
+        """Make the device wait for the previous call, on any stream: calls share memory."""
         device = self.encoder.device
         if device.type != "cuda":
             yield
@@ -233,7 +233,7 @@ class CapturedEncoder:
 
 
 def uses_graphs(device: torch.device) -> bool:
-    """Return whether batches on a device are computed by graphs.
+    """Return whether batches on a device are computed by CUDA graphs.
 
     False while :func:`ops.use` requests an implementation, which a graph would keep beyond the
     request.

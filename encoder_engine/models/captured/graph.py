@@ -52,7 +52,10 @@ class Computation(NamedTuple):
 
 
 class Results(NamedTuple):
-    """Hidden state [T, D], and pooled vectors [B + 1, D]; the next call overwrites them."""
+    """A graph's hidden state [T, D] or None, and pooled vectors [B + 1, D] or None.
+
+    The graph's next call overwrites them.
+    """
 
     hidden_TD: Tensor | None
     pooled_BD: Tensor | None
@@ -140,7 +143,7 @@ class Graph:
         return self._memory[3 * self._computation.bucket.num_tokens :]
 
     def fill(self, batch: PackedBatch) -> None:
-        """Copy a batch on the CPU to the inputs, and zeros beyond it."""
+        """Copy a batch on the CPU to the graph's input buffer, and zeros after the batch."""
         bucket = self._computation.bucket
         # New for every call: the allocator keeps pinned memory until the device has read it.
         staged = torch.zeros_like(self._memory, device="cpu", pin_memory=self._memory.is_cuda)
@@ -170,7 +173,7 @@ class Graph:
         return Results(None, pooled_BD)
 
     def capture(self, pool: CapturePool) -> None:
-        """Capture the computation as a CUDA graph."""
+        """Capture the graph's computation as a CUDA graph, with memory of ``pool``."""
         self._results, self._graph = capture(self.compute, pool)
 
     def replay(self) -> Results:

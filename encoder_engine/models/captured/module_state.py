@@ -25,15 +25,15 @@ class ModuleState:
         self._state = self._read()
 
     def has_changed(self) -> bool:
-        """Return whether a module, a hook or the memory of a weight was replaced."""
+        """Return whether a module, a hook or a weight's memory is not what it was at first."""
         return self._read() != self._state
 
     def any_training(self) -> bool:
-        """Return whether any module is in training mode."""
+        """Return whether any module of the encoder is in training mode."""
         return any(module.training for module in self._modules)
 
     def any_requires_grad(self) -> bool:
-        """Return whether any weight requires a gradient."""
+        """Return whether any weight of the encoder requires a gradient."""
         return any(x.requires_grad for d in self._tensors for x in d.values() if x is not None)
 
     def _read(self) -> tuple[Any, ...]:

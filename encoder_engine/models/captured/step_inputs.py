@@ -54,7 +54,7 @@ class TargetLayout(NamedTuple):
 
 
 class StepLayout(NamedTuple):
-    """The sizes of a micro-batch in memory; batches of one layout share a graph.
+    """The sizes of a micro-batch's buffers; micro-batches of one layout share a CUDA graph.
 
     ``bucket``: the numbers of tokens and sequences. ``rows``: the number of selected rows; None:
     all rows are read.
@@ -75,10 +75,9 @@ class StepLayout(NamedTuple):
         longest: int | None,
         num_losses: int,
     ) -> StepLayout | None:
-        """Return the layout for a micro-batch in host memory, in which a graph computes it.
+        """Return the layout in which a CUDA graph computes a micro-batch in host memory.
 
-        None: the micro-batch has fields that no layout supports.
-
+        None: no layout can hold the micro-batch.
         longest: the most tokens of a sequence that the model supports.
         """
         sequences, rows = inputs.batch.sequences, inputs.rows
@@ -119,9 +118,9 @@ def _target_layout(name: str, target: Tensor, padding: Padding, num_sequences: i
 
 
 class StepInputs:
-    """The input buffers of a layout on a device, at fixed addresses.
+    """The buffers for the inputs of one layout on a device, at fixed addresses.
 
-    ``scales``: the factor of each summed loss, [losses], in the dtype of losses.
+    ``scales``: the factor of each summed loss, [losses], in ``loss_dtype``.
     """
 
     def __init__(
@@ -185,7 +184,7 @@ class StepInputs:
         self._memory.copy_(staged, non_blocking=True)
 
     def _write_offsets(self, own: npt.NDArray[np.int64], offsets: npt.NDArray[Any]) -> None:
-        """Write the offsets of the batch, then of padding sequences that share the other rows."""
+        """Write the offsets of the batch's sequences, then of padding sequences for other rows."""
         number = self.layout.bucket.num_sequences - (len(own) - 1)
         further = self.layout.bucket.num_tokens - int(own[-1])
         offsets[: len(own)] = own
@@ -204,7 +203,7 @@ class StepInputs:
         views["row_offsets"][:] = np.searchsorted(rows, offsets)
 
     def inputs(self) -> Inputs:
-        """Return the buffers as a model's inputs; values derived from them are computed again."""
+        """Return the buffers as a model's inputs; derived values are computed anew at each call."""
         layout, views = self.layout, self._views
         sequences = FilledSequences.from_offsets(views["offsets"], layout.bucket)
         batch = BucketBatch(

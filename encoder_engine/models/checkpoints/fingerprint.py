@@ -14,7 +14,7 @@ __all__ = ["weights_sha256"]
 
 
 def weights_sha256(tensors: Mapping[str, torch.Tensor], facts: str = "") -> str:
-    """Return the SHA-256 of ``facts``, and of each tensor's name, dtype, shape and bytes."""
+    """Return the SHA-256 of the text ``facts`` and each tensor's name, dtype, shape and bytes."""
     digest = hashlib.sha256(facts.encode())
     for name, tensor in sorted(tensors.items()):
         digest.update(f"\0{name} {tensor.dtype} {list(tensor.shape)}\0".encode())

@@ -155,7 +155,7 @@ def _load(
 
 
 def _to_tensors(arrays: dict[str, Array]) -> dict[str, Tensor]:
-    """Return arrays as tensors that share their memory; the dictionary of arrays is emptied."""
+    """Return arrays as tensors that share their memory; the dictionary ``arrays`` is emptied."""
     return {name: to_tensor(arrays.pop(name)) for name in list(arrays)}
 
 
@@ -174,7 +174,7 @@ def _move_and_cast(state: dict[str, Tensor], device: torch.device, dtype: torch.
 
 
 def _parts(encoder: Network) -> dict[str, nn.Module]:
-    """Return the modules with weights by name; the embedding, the largest, comes first."""
+    """Return the encoder's modules with weights by name, first the embedding, the largest."""
     blocks = {f"blocks.{place}": block for place, block in enumerate(encoder.blocks)}
     others = {name: part for name, part in encoder.named_children() if name != "blocks"}
     return others | blocks
@@ -188,7 +188,10 @@ def _fill(
     device: torch.device,
     dtype: torch.dtype,
 ) -> None:
-    """Load weights into a module; the caller must hold no other reference to the tensors."""
+    """Load the tensors in ``state``, which is emptied, into a module; ``name``: its prefix in it.
+
+    Memory is freed only if the caller holds no other reference to the tensors.
+    """
     load_quantized(module, name, state)
     _move_and_cast(state, device, dtype)
     bare = {key.removeprefix(f"{name}."): state.pop(key) for key in list(state)}
@@ -196,9 +199,10 @@ def _fill(
 
 
 def load_quantized(part: nn.Module, name: str, state: dict[str, Tensor]) -> None:
-    """Replace a module's dense layers by quantized ones, and pop their tensors from ``state``.
+    """Replace a module's dense layers by int8 layers where ``state`` has scales for them.
 
-    Raises :class:`CheckpointFileError` for a scale that is not above zero.
+    Their tensors are removed from ``state``; ``name``: the module's prefix in it. Raises
+    :class:`CheckpointFileError` for a scale that is not above zero.
     """
     made = {}
     for path, layer in _layers(part, name).items():

@@ -56,7 +56,7 @@ def save_head_model(model: HeadNetwork, directory: str | os.PathLike[str]) -> No
 
 
 def _check_labels(num_outputs: int, model: HeadNetwork, config: dict[str, Any]) -> None:
-    """Raise :class:`ConfigError` if the head's labels differ from the encoder's configuration."""
+    """Raise :class:`ConfigError` if the head has not as many outputs as ``config`` has labels."""
     named = count_outputs(model.layout, model.encoder.spec, config)
     if named != num_outputs:
         raise ConfigError(

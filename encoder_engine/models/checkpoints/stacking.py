@@ -93,7 +93,7 @@ def as_sparse_tensor(indptr: Array, indices: Array, values: Array, dimension: in
 
 
 def save_tensors(path: Path, arrays: Mapping[str, Array]) -> None:
-    """Write arrays by name to a file in the format of ``torch.save``."""
+    """Write arrays by name to a file in the format of ``torch.save``, as tensors."""
     tensors = {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
     with writing(path):
         torch.save(tensors, path)

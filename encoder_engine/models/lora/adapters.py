@@ -1,9 +1,9 @@
 """Trains low-rank adapters (LoRA, Hu et al. 2022) on dense layers.
 
 How it works: a dense layer multiplies with the weight W + (alpha / rank) B A, so that operations
-fused with the product (bias, GELU) stay fused. W is frozen. A stacked layer, such as query, key and
-value, has an adapter for each of the targets among its parts, on their rows alone, so that the
-files have the names and shapes of transformers' modules.
+fused with the product (bias, GELU) stay fused. W is frozen. One layer here may stack several
+modules of transformers, such as query, key and value. It has an adapter for each of them that is a
+target, on the module's rows alone, so that the files have transformers' names and shapes.
 
 Dimensions: r rank, K columns and N rows of a dense layer's weight.
 """
@@ -35,7 +35,7 @@ __all__ = ["AdaptedLinear", "Adapter", "adapted_layers", "add_adapters", "merged
 
 @dataclass(frozen=True, kw_only=True)
 class Adapter:
-    """The settings of adapters; all adapters of a model have the same rank and factor."""
+    """The settings of LoRA adapters; all adapters of a model have the same rank and factor."""
 
     rank: int
     alpha: float
@@ -43,7 +43,7 @@ class Adapter:
 
     @property
     def factor(self) -> float:
-        """The factor alpha / rank of B A."""
+        """The factor of the product B A: alpha / rank."""
         return self.alpha / self.rank
 
 
@@ -70,7 +70,7 @@ class AdaptedLinear(Linear):
             self.up.append(nn.Parameter(layer.weight.new_zeros(stop - start, adapter.rank)))
 
     def whole_weight(self) -> Tensor:
-        """Return W + (alpha / rank) B A, [N, K]."""
+        """Return the weight with its adapters added, W + (alpha / rank) B A, [N, K]."""
         rows: list[Tensor] = []
         place = 0
         # Under autocast the sum would lose the bits of small updates.
@@ -88,7 +88,7 @@ class AdaptedLinear(Linear):
 
     @torch.no_grad()
     def merge(self) -> Linear:
-        """Return a plain layer with the whole weight."""
+        """Return a plain dense layer with the weight W + (alpha / rank) B A."""
         has_bias = self.bias is not None
         plain = Linear(self.in_features, self.out_features, has_bias, device="meta")
         plain.weight = nn.Parameter(self.whole_weight(), requires_grad=False)
@@ -97,10 +97,10 @@ class AdaptedLinear(Linear):
 
 
 def add_adapters(encoder: Network, adapter: Adapter) -> None:
-    """Put adapters on the dense layers of an encoder's blocks that are targets, in place.
+    """Put adapters on the dense layers of an encoder's blocks that ``adapter.targets`` names.
 
-    Targets are the last parts of transformers' module names, such as ``query``. Raises
-    :class:`ConfigError` for a target that no block has.
+    The encoder is changed in place. Targets are the last parts of transformers' module names, such
+    as ``query``. Raises :class:`ConfigError` for a target that no block has.
     """
     found: dict[str, list[tuple[str, int, int]]] = {}
     names: set[str] = set()
@@ -133,13 +133,13 @@ def add_adapters(encoder: Network, adapter: Adapter) -> None:
 
 
 def adapted_layers(model: nn.Module) -> dict[str, AdaptedLinear]:
-    """Return a model's layers with adapters, by name."""
+    """Return a model's :class:`AdaptedLinear` layers, by name."""
     return {n: layer for n, layer in model.named_modules() if isinstance(layer, AdaptedLinear)}
 
 
 @contextmanager
 def merged_adapters(model: nn.Module) -> Iterator[None]:
-    """Replace layers with adapters by plain layers with merged weights, within this context."""
+    """Replace a model's layers with adapters by plain, merged layers, while the context lasts."""
     layers = adapted_layers(model)
     for name, layer in layers.items():
         _replace(model, name, layer.merge())
@@ -151,7 +151,10 @@ def merged_adapters(model: nn.Module) -> Iterator[None]:
 
 
 def _origins(encoder: Network) -> dict[str, Origin]:
-    """Return the checkpoint names that each layer's weight is stacked from, by layer name."""
+    """Return, for each matrix of the encoder, the checkpoint tensors that it is stacked from.
+
+    Keys are names of layers, without ``.weight``.
+    """
     family = find_family(encoder.spec.model_type)
     names = [name for name, p in encoder.named_parameters() if p.dim() == 2]
     found = origins(family.renames, names, arrangements(encoder.spec))

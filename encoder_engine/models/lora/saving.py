@@ -1,4 +1,4 @@
-"""Writes adapters, and all weights trained outside the encoder, as a directory of peft."""
+"""Writes LoRA adapters, and all weights trained outside the encoder, as a directory of peft."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def save_adapter(
 def weights_outside(
     head: HeadNetwork | None, others: Mapping[str, nn.Module]
 ) -> Iterator[tuple[Origin, Tensor]]:
-    """Yield the weights of the head and of other modules, with their tensors in peft's file.
+    """Yield each weight of the head and of other modules, with its place in peft's file.
 
     The weights are those of the modules themselves, not copies.
     """

@@ -1,4 +1,4 @@
-"""Bias and activation by PyTorch."""
+"""Bias and activation of a feed-forward layer by PyTorch's operators."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ __all__ = ["attend"]
 def attend(
     query_MHD: Tensor, key_TKD: Tensor, value_TKD: Tensor, sequences: Sequences, terms: Terms
 ) -> Tensor:
-    """Call SDPA once per group of sequences of equal length."""
+    """Compute packed attention by one SDPA call for each group of sequences of equal length."""
     dtype = query_MHD.dtype
     if not groups_of(sequences, terms):
         # No row to compute; the empty sums keep all tensors in the graph.
@@ -51,6 +51,6 @@ def _attend_in_place(
 
 
 def _learned(terms: Terms) -> list[Tensor]:
-    """List the tensors besides query, key and value that need a gradient."""
+    """List the tensors besides query, key and value that may need a gradient: bias and vectors."""
     vectors = () if terms.disentangled is None else terms.disentangled[:2]
     return [x for x in (terms.bias_HR, *vectors) if x is not None]

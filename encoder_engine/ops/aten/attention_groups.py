@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Group(NamedTuple):
-    """The n sequences of one length L, each with Q queries."""
+    """The n sequences of one length L in a packed batch, each with Q queries."""
 
     length: int
     rows: Tensor | slice  # their n * L rows of key and value
@@ -27,7 +27,7 @@ class Group(NamedTuple):
 
 
 def groups_of(sequences: Sequences, terms: Terms) -> list[Group]:
-    """Group the sequences that one SDPA call can take; those without a query are left out."""
+    """Group the sequences by length, one SDPA call each; sequences without a query are left out."""
     if terms.query_rows is None:
         return [Group(n, rows, n, rows, None) for n, _, rows in sequences.length_groups]
     return [
@@ -49,14 +49,14 @@ def attend_group(
 
 
 def taken(packed_THD: Tensor, rows: Tensor | slice, length: int) -> Tensor:
-    """Gather the packed rows of a group as [n, H, L, D]."""
+    """Gather ``rows``, those of a group of sequences, as [n, H, L, D]; ``length``: L."""
     return packed_THD[rows].view(-1, length, *packed_THD.shape[1:]).transpose(1, 2)
 
 
 def mask_of(group: Group, terms: Terms, like: Tensor) -> Tensor | None:
-    """Return SDPA's mask, additive or bool (True: kept): [1 or n, 1 or H, Q, L]; None without one.
+    """Return a group's mask for SDPA, [1 or n, 1 or H, Q, L]: additive, bool (True: kept) or None.
 
-    The bias is looked up as an embedding, whose backward has no atomics.
+    The relative bias is looked up as an embedding, whose backward has no atomics.
     """
     if not set(terms.names()) - {"query_rows", "disentangled"}:
         return None
@@ -80,7 +80,7 @@ def mask_of(group: Group, terms: Terms, like: Tensor) -> Tensor | None:
 
 
 def distances_of(group: Group, like: Tensor) -> Tensor:
-    """Return key position minus query position, int64 [1 or n, Q, L]."""
+    """Return key position minus query position for a group's sequences, int64 [1 or n, Q, L]."""
     places = torch.arange(group.length, device=like.device)
     queries = places[None] if group.places is None else group.places
     return places - queries[:, :, None]
@@ -121,13 +121,13 @@ def _scores_of_vectors(rows_nHLD: Tensor, vectors_NHD: Tensor) -> Tensor:
 
 
 def entries_of(distance: Tensor, bias_HR: Tensor) -> Tensor:
-    """Return the entry of the relative bias for each distance."""
+    """Return the index in the relative bias of each distance, clamped to its ends."""
     reach = bias_HR.shape[1] // 2
     return distance.clamp(-reach, reach) + reach
 
 
 def _sees_everywhere(group: Group, terms: Terms, like: Tensor) -> Tensor:
-    """Mark pairs whose query or key is a global row, bool [n, 1, Q, L]."""
+    """Return where query or key has global attention, bool [n, 1, Q, L]."""
     assert terms.global_rows is not None
     num_rows = terms.global_rows.sequences.num_tokens
     everywhere_T = torch.zeros(num_rows, dtype=torch.bool, device=like.device)
@@ -138,7 +138,7 @@ def _sees_everywhere(group: Group, terms: Terms, like: Tensor) -> Tensor:
 
 
 def add_mask(scores: Tensor, mask: Tensor | None) -> Tensor:
-    """Apply the mask of :func:`mask_of` to scores."""
+    """Add an additive mask of :func:`mask_of` to scores; of a bool mask, set False to -inf."""
     if mask is None:
         return scores
     return scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask

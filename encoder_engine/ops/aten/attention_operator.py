@@ -1,4 +1,4 @@
-"""Packed attention by SDPA as one operator for torch.compile, and its derivative."""
+"""Packed attention by SDPA as one operator for torch.compile, with its gradient."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MOST_SCORES = 2**24
 
 
 class _Part(NamedTuple):
-    """Some sequences of a group, in float32 or wider; key and value repeated for every head."""
+    """Attention weights of some sequences of a group, and each head's tensors, in a wide dtype."""
 
     group: Group
     query_nHQD: Tensor
@@ -46,7 +46,7 @@ class _Part(NamedTuple):
 def attend_traced(
     query_MHD: Tensor, key_TKD: Tensor, value_TKD: Tensor, sequences: Sequences, terms: Terms
 ) -> Tensor:
-    """Call the custom operator, which takes offsets and selected rows as tensors."""
+    """Compute attention by a custom operator, which gets offsets and selected rows as tensors."""
     nothing = sequences.cu_seqlens[:0]
     rows, cu_queries, everywhere = nothing, nothing, nothing
     if terms.query_rows is not None:
@@ -147,7 +147,10 @@ def _rows_of(rows: bytes) -> Tensor:
 
 
 def _parts(call: Call) -> Iterator[_Part]:
-    """Yield the attention weights in parts of bounded size, the same in forward and backward."""
+    """Yield the attention weights of a call in parts of bounded size, dropout drawn from its seed.
+
+    Forward and backward thus get the same parts.
+    """
     wide = torch.promote_types(call.query_MHD.dtype, torch.float32)
     generator = torch.Generator(call.query_MHD.device)
     if call.seed is not None:
@@ -169,7 +172,7 @@ def _parts(call: Call) -> Iterator[_Part]:
 
 
 def _pieces(group: Group, call: Call) -> Iterator[Group]:
-    """Split a group into pieces with at most a fixed number of scores."""
+    """Split a group of sequences into smaller ones, each with at most ``MOST_SCORES`` scores."""
     at_once = MOST_SCORES // (call.query_MHD.shape[1] * group.num_queries * group.length)
     rows = _indices(group.rows, call).view(-1, group.length)
     queries = _indices(group.queries, call).view(-1, group.num_queries)
@@ -193,7 +196,7 @@ def _drop(weights: Tensor, kept: Tensor | None) -> Tensor:
 
 
 def _rows(x_nHLD: Tensor, like_TKD: Tensor) -> Tensor:
-    """Return packed rows of K heads, [n * L, K, D].
+    """Return [n, H, L, D] as packed rows of K heads, [n * L, K, D].
 
     Query heads that share a key head are summed.
     """

@@ -34,7 +34,7 @@ class _Queries(NamedTuple):
 def attend_sorted(
     query_MHD: Tensor, key_TKD: Tensor, value_TKD: Tensor, sequences: Sequences, terms: Terms
 ) -> Tensor:
-    """Call SDPA once per distinct length."""
+    """Compute packed attention by one SDPA call per distinct length of the sequences."""
     groups = sequences.length_groups
     sizes = [len(group.members) * group.length for group in groups]
     keys, values = (_split(_sorted(x, sequences), sizes) for x in (key_TKD, value_TKD))
@@ -76,7 +76,7 @@ def _sorted(rows_THD: Tensor, sequences: Sequences) -> Tensor:
 
 
 def _looked_up(rows_M: Tensor, from_THD: Tensor) -> Tensor:
-    """Gather rows as an embedding, whose backward adds the gradients of repeated rows."""
+    """Gather rows by an embedding look-up, whose backward adds up gradients of repeated rows."""
     return F.embedding(rows_M, from_THD.flatten(1)).view(-1, *from_THD.shape[1:])
 
 

@@ -36,11 +36,12 @@ OFFSETS = (-1, 0, 1)
 
 
 class _Sums(NamedTuple):
-    """Sums of the weights before they are divided by their total, of n sequences of one length.
+    """Sums of attention weights before they are divided by their total, of n sequences of length L.
 
-    ``mixed``: [n, H, L, D], of the values; ``by_feature``: [n, H, L, F]; ``near``: [n, H, L, 3];
-    others [n, H, L]. ``surprise`` is the sum of weight times shifted score; ``distance`` lacks the
-    distances that ``by_feature`` sums.
+    ``mixed``: [n, H, L, D], weighted sums of the values; ``by_feature``: [n, H, L, F], of key
+    features;
+    ``near``: [n, H, L, 3]; others [n, H, L]. ``surprise`` is the sum of weight times shifted score;
+    ``distance`` lacks the distances that ``by_feature`` sums.
     """
 
     mixed: Tensor
@@ -106,7 +107,7 @@ def _sum_tiles(
     terms: Terms,
     buffers: Tensor,
 ) -> _Sums:
-    """Return the sums of some sequences of one length.
+    """Return the :class:`_Sums` of some sequences of one length, computed tile by tile.
 
     ``keys`` [n, L]: the packed rows of the sequences; ``flat``: the same, in one dimension.
     """
@@ -167,9 +168,10 @@ def _group(keys: Tensor, start: int, stop: int) -> Group:
 def _sum_tile(
     scores: Tensor, weights: Tensor, features_nLF: Tensor, start: int, sums: _Sums, *, masked: bool
 ) -> None:
-    """Write the sums of a tile's scores [n, H, Q, L]; the scores are overwritten.
+    """Write a tile's sums into ``sums``, from its scores [n, H, Q, L], which are overwritten.
 
-    ``weights``: a buffer of the same size. ``masked``: scores may be -inf.
+    ``start``: the tile's first query. ``weights``: a buffer of the scores' size. ``masked``: scores
+    may be -inf.
     """
     stop = start + scores.shape[2]
     highest, sums.best[:, :, start:stop] = scores.max(3)
@@ -193,11 +195,11 @@ def _sum_tile(
 
 
 def _set_sides(features_nLF: Tensor, start: int, stop: int) -> None:
-    """Write the features by which the distances of a tile are summed.
+    """Write the key features by which a tile of queries sums its distances to keys.
 
-    The first stays 1. The others: the distance to ``start`` and 1 for the keys before it; the
-    distance to ``stop - 1`` and 1 for those after it; 0 for others. All are positive: no sum
-    cancels.
+    Column 0 stays 1. Columns 1 and 2 are the distance to ``start`` and 1 for keys before the tile;
+    3 and 4 the distance to ``stop - 1`` and 1 for keys after it; all are 0 elsewhere. None is
+    negative: no sum cancels.
     """
     features_nLF[..., 1:5] = 0.0
     places = torch.arange(features_nLF.shape[1], device=features_nLF.device)

@@ -41,7 +41,7 @@ class NarrowWeights:
 
     @contextmanager
     def used(self) -> Iterator[None]:
-        """Cast the weights, and let all dense layers of the process read the copies."""
+        """Cast the weights; within the context, the process's dense layers read the copies."""
         self.update()
         pairs = zip(self._wide, self._copies, strict=True)
         own = {id(weight): (weight, copy) for weight, copy in pairs}
@@ -61,7 +61,7 @@ def _cast(weight: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def linear(input_TK: Tensor, weight_NK: Tensor, bias_N: Tensor | None) -> Tensor:
-    """Compute ``ops.linear``; the result has autocast's dtype."""
+    """Compute ``ops.linear`` under autocast; the result has autocast's dtype."""
     dtype = torch.get_autocast_dtype(input_TK.device.type)
     return _apply(input_TK.to(dtype), weight_NK, bias_N)
 
@@ -74,7 +74,7 @@ def _apply(input_TK: Tensor, weight_NK: Tensor, bias_N: Tensor | None) -> Tensor
 
 
 class _Linear(torch.autograd.Function):
-    """The dense layer in the input's dtype, which may be narrower than the weight's dtype."""
+    """The dense layer in the input's dtype; gradients have the dtypes of weight and bias."""
 
     @staticmethod
     def forward(ctx: Any, input_TK: Tensor, weight_NK: Tensor, bias_N: Tensor | None) -> Tensor:
@@ -105,7 +105,7 @@ class _Linear(torch.autograd.Function):
 
 
 def _product(left_NT: Tensor, right_TK: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return ``left @ right`` in ``dtype``, which is also the dtype of the gradient's sum."""
+    """Return ``left @ right`` in ``dtype``, wider than the operands' on a GPU without a cast."""
     if torch.is_grad_enabled() or not left_NT.is_cuda or left_NT.dtype == dtype:
         # PyTorch has products of mixed dtypes on a GPU alone, and without gradients.
         return (left_NT @ right_TK).to(dtype)

@@ -1,4 +1,4 @@
-"""Embedding sum and norm by PyTorch."""
+"""The embedding layer, sum and norm, by PyTorch's operators."""
 
 from __future__ import annotations
 

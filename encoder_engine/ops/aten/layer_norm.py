@@ -1,4 +1,4 @@
-"""Layer and RMS normalisation by PyTorch."""
+"""Layer and RMS normalisation by PyTorch's operators."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def linear(input_TK: Tensor, weight_NK: Tensor, bias_N: Tensor | None) -> Tensor
 
 
 def _trains_on_gpu(input_TK: Tensor, *weights: Tensor | None) -> bool:
-    """Return whether the layer is trained under autocast on a GPU, outside of a trace."""
+    """Return whether the layer is trained under autocast on a GPU, outside of torch.compile."""
     if not (gpu.is_gpu(input_TK) and torch.is_grad_enabled()) or torch.compiler.is_compiling():
         return False
     if autocast_dtype(input_TK) is None or is_transformed():
@@ -42,8 +42,9 @@ BLOCK = 32
 
 
 def fill_blocks(*operands: Tensor) -> tuple[Tensor, ...]:
-    """Pad the last dimension, which a 16-bit product on a CPU sums over, to whole blocks by zeros.
+    """Pad the operands' last dimension with zeros to whole blocks, for 16-bit products on a CPU.
 
+    It is the dimension that the product sums over. Other operands are returned unchanged.
     AMX kernels of oneDNN before PR 5723 read the last block of a row beyond its end, where the next
     row begins, and multiply it with zeros: NaN and infinities there become NaN in this row
     (https://github.com/uxlfoundation/oneDNN/issues/5717). SDPA, a transposed left operand and
@@ -59,7 +60,10 @@ def fill_blocks(*operands: Tensor) -> tuple[Tensor, ...]:
 
 
 def _block_linear(input_TK: Tensor, weight_NK: Tensor, bias_N: Tensor | None) -> Tensor:
-    """Compute the dense layer by whole blocks; the input's gradient is a product over N."""
+    """Compute the dense layer with operands padded by :func:`fill_blocks`, also for gradients.
+
+    In training N is padded too, because the input's gradient is a sum over N.
+    """
     input_TK, weight_NK = fill_blocks(input_TK, weight_NK)
     num_outputs = len(weight_NK)
     if torch.is_grad_enabled():
@@ -77,7 +81,7 @@ PART = 2048
 def multiply(
     a_MK: Tensor, b_KN: Tensor, *, bias_N: Tensor | None = None, out: Tensor | None = None
 ) -> Tensor:
-    """Return a matrix product plus a bias, without gradients, by the faster of PyTorch's libraries.
+    """Return ``a @ b + bias``, without gradients, by the faster of MKL and oneDNN in PyTorch.
 
     On AMD's processors MKL is limited to AVX2: in float32 on two cores of Zen 5 it reached 93 to
     154 GFLOP/s, oneDNN 191 to 366, but 117 for a weight's gradient of 30,522 rows at once.
@@ -105,7 +109,10 @@ def multiply(
 
 
 def _by_onednn(input_TK: Tensor) -> bool:
-    """Return whether oneDNN can compute the product: float32 on a CPU, not in a trace."""
+    """Return whether oneDNN may compute the dense layer of this input.
+
+    True for float32 on a CPU, outside autocast and torch.compile, where PyTorch has oneDNN.
+    """
     if input_TK.dtype != torch.float32 or input_TK.device.type != "cpu":
         return False
     if torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu"):
@@ -115,7 +122,7 @@ def _by_onednn(input_TK: Tensor) -> bool:
 
 
 def onednn_linear(input_TK: Tensor, weight_NK: Tensor, bias_N: Tensor | None) -> Tensor:
-    """Compute the dense layer by oneDNN."""
+    """Compute the dense layer by oneDNN; a row's order of sums does not depend on other rows."""
     num_rows = input_TK.shape[0]
     if num_rows == 0:
         return input_TK.new_empty(0, weight_NK.shape[0])

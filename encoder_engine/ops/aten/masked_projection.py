@@ -1,4 +1,4 @@
-"""Vocabulary projection and cross-entropy of masked tokens by PyTorch."""
+"""Vocabulary projection and cross-entropy of masked tokens by PyTorch's operators."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _forward(
 def _statistics(
     given: Given, terms: Terms, kept_MV: Tensor | None, *, predict: bool
 ) -> tuple[Statistics, list[Tensor]]:
-    """Return the rows' statistics, and the maximum of each part of the logits, [M].
+    """Return the rows' statistics, and for each part of the logits the rows' maxima, [M].
 
     Logits in float32 or wider are replaced in place by ``exp(logit - maximum)``.
     """
@@ -91,7 +91,10 @@ def _statistics(
 
 
 def _logits(given: Given, kept_MV: Tensor | None) -> Iterator[tuple[int, Tensor]]:
-    """Yield parts of the logits as (first column, [M, C]), stored in ``kept_MV`` if given."""
+    """Yield the logits in parts of the vocabulary: the part's first column, and [M, C].
+
+    The parts are stored in ``kept_MV`` if given; else each overwrites the one before.
+    """
     hidden_ME, weight_VE, bias_V, _ = given
     num_rows, vocab_size = len(hidden_ME), len(weight_VE)
     part_columns = _part_columns(num_rows)
@@ -111,7 +114,10 @@ def _logits(given: Given, kept_MV: Tensor | None) -> Iterator[tuple[int, Tensor]
 
 
 def _part(kept_MV: Tensor, start: int) -> Tensor:
-    """Return a view [M, C] of one stored part; parts follow one another, each contiguous."""
+    """Return the stored part [M, C] of the logits that begins at column ``start``, as a view.
+
+    The parts follow one another in memory, each contiguous.
+    """
     num_rows, vocab_size = kept_MV.shape
     width = min(_part_columns(num_rows), vocab_size - start)
     return kept_MV.view(-1).narrow(0, num_rows * start, num_rows * width).view(num_rows, width)
@@ -124,12 +130,12 @@ def _parts(kept_MV: Tensor) -> Iterator[tuple[int, Tensor]]:
 
 
 def _probabilities(logits_MC: Tensor, lse_M: Tensor) -> Tensor:
-    """Return the softmax of a part of the logits, in place if they are wide."""
+    """Return the softmax of a part of the logits, in place if the dtype is float32 or wider."""
     return logits_MC.to(lse_M.dtype).sub_(lse_M[:, None]).exp_()
 
 
 def _gradient(p: Tensor, given: Given, lse_M: Tensor, terms: Terms, start: int) -> Tensor:
-    """Turn a part of the softmax into the row losses' gradient by the logits, in place.
+    """Turn a part ``p`` of the softmax, in place, into the row losses' gradient by the logits.
 
     Rows with the ignored label get an arbitrary gradient: backward multiplies it by 0.
     """
@@ -143,7 +149,7 @@ def _gradient(p: Tensor, given: Given, lse_M: Tensor, terms: Terms, start: int) 
 
 
 def _places(labels_M: Tensor, start: int, width: int) -> tuple[Tensor, Tensor]:
-    """Return whether each label is in a part of the vocabulary, [M], and its column, [M, 1]."""
+    """Return whether each label is in this part of the vocabulary, [M], and its column, [M, 1]."""
     places_M = labels_M - start
     return (places_M >= 0) & (places_M < width), places_M.clamp(0, width - 1)[:, None]
 

@@ -1,4 +1,4 @@
-"""Pooling by PyTorch: rows are scattered to their sequence's row by sum or maximum."""
+"""Pooling by PyTorch: rows are scattered into one row per sequence, by sum or maximum."""
 
 from __future__ import annotations
 

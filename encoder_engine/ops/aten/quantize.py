@@ -1,4 +1,4 @@
-"""Quantization of rows to bytes by PyTorch."""
+"""Quantization of rows to bytes by PyTorch's operators."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ EXACT_TERMS = 1024
 
 @cache
 def _multiplies_bytes() -> bool:
-    """Return whether the processor's sums of byte products are exact.
+    """Return whether oneDNN's sums of byte products are exact on this processor: it has VNNI.
 
     Without VNNI (or AMX), pairs of products are summed in 16 bits, which saturate.
     """
@@ -35,7 +35,7 @@ def _multiplies_bytes() -> bool:
 
 
 def pack(weight_NK: Tensor) -> Tensor:
-    """Pack int8 [N, K] as [K, N] in oneDNN's order; unchanged where oneDNN cannot be used."""
+    """Pack int8 [N, K] as [K, N] in oneDNN's order; a plain transpose without VNNI."""
     if not _multiplies_bytes():
         return weight_NK.T
     content: Tensor = torch.ops.onednn.qlinear_prepack(weight_NK, None)
@@ -43,13 +43,13 @@ def pack(weight_NK: Tensor) -> Tensor:
 
 
 def unpack(content_KN: Tensor, _shape: tuple[int, int]) -> Tensor:
-    """Return the plain weight, int8 [N, K]."""
+    """Return the int8 weight [N, K] that :func:`pack` was given."""
     plain = content_KN.to_dense() if content_KN.is_mkldnn else content_KN
     return plain.T.contiguous()
 
 
 def _chunks(input_TK: Tensor, weight: QuantizedWeight) -> Iterator[tuple[slice, Tensor]]:
-    """Yield slices of rows with their ``(input - 128) @ weight.T``, float32 [t, N]."""
+    """Yield slices of the input's rows, each with its ``(input - 128) @ weight.T``, float32."""
     input_TK = input_TK.contiguous()
     content = weight.content_for("aten")
     for start in range(0, len(input_TK), CHUNK_ROWS):
@@ -103,7 +103,7 @@ def _gemm(input_tK: Tensor, content_KN: Tensor, scale_N: Tensor) -> Tensor:
 
 
 def _exact_gemm(input_tK: Tensor, weight_KN: Tensor) -> Tensor:
-    """Compute the integer product by float32 sums that are exact in any order."""
+    """Return ``(input - 128) @ weight``, as sums that float32 holds exactly in any order."""
     sums_tN = torch.zeros(len(input_tK), weight_KN.shape[1], dtype=torch.float64)
     for start in range(0, len(weight_KN), EXACT_TERMS):
         part = slice(start, start + EXACT_TERMS)

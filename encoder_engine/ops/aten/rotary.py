@@ -1,4 +1,4 @@
-"""Rotary position embeddings by PyTorch."""
+"""Rotary position embeddings by PyTorch's operators."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Implementations by the C++ extension."""
+"""Implementations of the operations by the C++ extension."""

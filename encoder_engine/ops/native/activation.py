@@ -1,4 +1,4 @@
-"""Bias, activation and gating by the C++ extension."""
+"""Bias, activation and gate of a feed-forward layer by the C++ extension."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def compute(
     entries_R: Tensor | None,
     statistics: StatisticsMemory | None = None,
 ) -> Tensor:
-    """Call the attention kernel; with ``statistics``, it also writes statistics to that memory."""
+    """Call the attention kernel; it also writes statistics to ``statistics``, if given."""
     output = torch.empty(query_MHD.shape, dtype=query_MHD.dtype)
     query_MHD = _side_by_side(query_MHD)
     # Under autocast key and value may have another dtype.

@@ -24,7 +24,7 @@ NO_ROWS = (0, 0, 0)
 def attend_for_training(
     query_MHD: Tensor, key_TKD: Tensor, value_TKD: Tensor, sequences: Sequences, terms: Terms
 ) -> Tensor:
-    """Compute ``ops.attention`` for terms other than disentangled ones and global rows."""
+    """Compute ``ops.attention`` with gradients, without disentangled terms and global rows."""
     output: Tensor = _Attention.apply(  # type: ignore[no-untyped-call]
         *(query_MHD, key_TKD, value_TKD, terms.bias_HR), sequences, terms
     )

@@ -34,7 +34,7 @@ def embed_for_training(
     token_scale_T: Tensor | None,
     dropout: float,
 ) -> Tensor:
-    """Return the embedded tokens, [T, E]."""
+    """Return the output of ``ops.embedding``, [T, E], with gradients of tables and norm."""
     output_TE: Tensor = _Embedding.apply(  # type: ignore[no-untyped-call]
         *(*tables, *norm), ids, epsilon, token_scale_T, dropout
     )
@@ -152,7 +152,7 @@ def _dropped(x_TE: Tensor, dropout: Dropout) -> Tensor:
 
 
 def _narrow(ids_T: Tensor | None) -> Tensor | None:
-    """Return ids as int32; ids too large for int32 become ids outside every table."""
+    """Return ids as int32; ids too large for int32 become ids that no table has."""
     if ids_T is None:
         return None
     if ids_T.dtype == torch.int64:

@@ -76,7 +76,10 @@ def normalize(
     return_sum: bool,
     quantized: tuple[Tensor | None, Tensor | None] = (None, None),
 ) -> tuple[Tensor, Tensor]:
-    """Normalise rows; if buffers for bytes and scales are given, also quantize the result."""
+    """Normalise rows; return the output, and the sum of input and residual with ``return_sum``.
+
+    ``quantized``: buffers to which the output's bytes and scales are written, if given.
+    """
     num_rows, width = input_TD.shape
     dtype = input_TD.dtype
     rows, weight, bias, residual = alike(input_TD, weight_D, bias_D, residual_TD)

@@ -18,7 +18,7 @@ __all__ = ["column_sums", "linear", "multiply"]
 
 
 def linear(input_TK: Tensor, weight_NK: Tensor, bias_N: Tensor | None) -> Tensor:
-    """Compute ``ops.linear`` by the C++ extension."""
+    """Compute ``ops.linear`` by the C++ extension, with gradients."""
     autocast = input_TK.dtype != torch.float64 and torch.is_autocast_enabled("cpu")
     dtype = torch.get_autocast_dtype("cpu") if autocast else input_TK.dtype
     return _apply(input_TK, weight_NK, bias_N, dtype)
@@ -34,7 +34,7 @@ def _apply(
 
 
 class _Linear(torch.autograd.Function):
-    """The dense layer; products and output have ``dtype``, gradients the dtype of their tensors."""
+    """The dense layer, computed in ``dtype``; each gradient has the dtype of its tensor."""
 
     @staticmethod
     def forward(

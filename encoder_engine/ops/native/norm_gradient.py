@@ -19,7 +19,7 @@ __all__ = ["Norm", "NormGradients", "differentiate_norm", "forward_norm"]
 
 
 class NormGradients(NamedTuple):
-    """The gradients of a norm's input, residual, weight and bias; None for those not requested."""
+    """The gradients of a norm's input, residual, weight and bias; None for one not requested."""
 
     input_TD: Tensor | None
     residual_TD: Tensor | None
@@ -28,7 +28,7 @@ class NormGradients(NamedTuple):
 
 
 class Norm(torch.autograd.Function):
-    """Normalises ``dropout(input) + residual``; with ``return_sum``, also returns the sum."""
+    """Layer or RMS norm of ``dropout(input) + residual``; also returns the sum if asked to."""
 
     @staticmethod
     def forward(  # noqa: D102
@@ -97,7 +97,10 @@ def forward_norm(
     centred: bool,
     dropout: Dropout = (0.0, 0),
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the norm's output, the sum (the input if nothing is added), and the statistics."""
+    """Return a norm's output, the sum that it normalised, and the row statistics for backward.
+
+    The sum is the input itself if nothing is added.
+    """
     dtype = input_TD.dtype
     if residual_TD is not None:
         dtype = torch.promote_types(dtype, residual_TD.dtype)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def pack(weight_NK: Tensor) -> Tensor:
-    """Pack int8 [N, K], in one layout for all instruction sets."""
+    """Pack an int8 weight [N, K] in the kernels' layout, one for all instruction sets."""
     rows, columns = weight_NK.shape
     content = torch.empty(_native.panels_bytes(rows, columns), dtype=torch.int8)
     # Named, so that a contiguous copy lives until it is read.
@@ -28,7 +28,7 @@ def pack(weight_NK: Tensor) -> Tensor:
 
 
 def unpack(content: Tensor, shape: tuple[int, int]) -> Tensor:
-    """Return the plain weight, int8 [N, K]."""
+    """Return the int8 weight [N, K] that :func:`pack` was given; ``shape``: (N, K)."""
     plain_NK = torch.empty(shape, dtype=torch.int8)
     _native.take_from_panels(content.data_ptr(), *shape, plain_NK.data_ptr())
     return plain_NK
@@ -101,7 +101,7 @@ def _multiply(
     output_TN: Tensor,
     scales_T: Tensor | None,
 ) -> None:
-    """Write the product to ``output_TN``; with ``scales_T``, as bytes with one scale per row."""
+    """Write the layer's output to ``output_TN``; if ``scales_T`` is given, as scaled bytes."""
     input_TK, scale_T, scale_N = (x.contiguous() for x in (input_TK, scale_T, scale_N))
     bias_N = None if bias_N is None else bias_N.contiguous()
     to, nowhere = output_TN.data_ptr(), 0

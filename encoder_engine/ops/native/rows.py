@@ -16,7 +16,7 @@ Dropout: TypeAlias = tuple[float, int]
 
 
 def alike(first: Tensor, *others: Tensor | None) -> tuple[Tensor | None, ...]:
-    """Return all tensors contiguous and in the first one's dtype, as autocast may mix dtypes."""
+    """Return all tensors contiguous and in the first one's dtype; under autocast they differ."""
     dtype = first.dtype
     return first.contiguous(), *[None if x is None else _in_rows(x, dtype) for x in others]
 
@@ -37,12 +37,12 @@ def address(x: Tensor | None) -> int:
 
 
 def draw_dropout(probability: float) -> Dropout:
-    """Return dropout settings with a seed drawn from torch's generator; none is drawn for 0."""
+    """Return (probability, seed), the seed drawn from torch's generator; (0, 0) for no dropout."""
     if probability == 0.0:
         return 0.0, 0
     return probability, int(torch.randint(2**62, ()))
 
 
 def in_float32(x: Tensor | None) -> Tensor | None:
-    """Return a vector of weights in float32, contiguous."""
+    """Return ``x`` in float32, contiguous and without gradient; None for None."""
     return None if x is None else x.detach().float().contiguous()

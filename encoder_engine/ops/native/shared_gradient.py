@@ -32,7 +32,7 @@ _left: dict[int, _Left] = {}
 
 
 def leave(table: Tensor, gradient: Tensor) -> None:
-    """Record the gradient of a table that a backward function is about to return."""
+    """Record, for :func:`find`, the gradient of a table that a backward function will return."""
     task = torch._C._current_graph_task_id()
     for place, entry in list(_left.items()):
         if entry.table() is None:
@@ -41,7 +41,7 @@ def leave(table: Tensor, gradient: Tensor) -> None:
 
 
 def find(table: Tensor) -> Tensor | None:
-    """Return the recorded gradient of a table in the running backward pass, or None."""
+    """Return the gradient recorded for a table in the running backward pass; None: none is."""
     entry = _left.get(id(table))
     if entry is None or entry.task != torch._C._current_graph_task_id():
         return None

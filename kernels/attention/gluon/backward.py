@@ -42,9 +42,9 @@ def _load_pair(
     HEAD_DIM: gl.constexpr,
     BOTH: gl.constexpr,
 ):
-    """Load a block of two tensors, of which ``inside`` rows exist; return the tail's phase.
+    """Load a block of two tensors, of which ``inside`` rows exist; return the phase of ``tail``.
 
-    Rows beyond are cleared in the first tensor and, if BOTH, in the second.
+    Rows beyond ``inside`` are cleared in the first tensor and, if BOTH, in the second.
     """
     tail_ready, tail_phase = tail
     first_rows, second_rows = rows
@@ -112,7 +112,7 @@ def _produce(
 
 @gluon.jit
 def _places(pointer, row, column, rows, features, WIDTH: gl.constexpr):
-    """Return where a block of a tensor [T, WIDTH] lies, of rows and features of a fragment."""
+    """Return pointers to a block of a tensor [T, WIDTH], from ``row`` and ``column`` on."""
     # Features are added last: they differ by constants, which the instructions hold.
     return pointer + row.to(gl.int64) * WIDTH + column + gl.expand_dims(rows * WIDTH, 1) + features
 
@@ -137,7 +137,7 @@ def _differentiate(
     SUM_SHARED: gl.constexpr,
     JOINED: gl.constexpr,
 ):
-    """Compute the gradients of 64 keys of each block, and those of every other block of queries."""
+    """Compute the gradients of 64 keys of each key block, and of every other block of queries."""
     scores_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 64, 16])
     acc_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEAD_DIM, 16])
     left_layout: gl.constexpr = gl.DotOperandLayout(0, acc_layout, 2)

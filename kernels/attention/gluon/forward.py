@@ -33,7 +33,7 @@ from .primitives import async_load, clear_rows, keep, next_place
 
 @gluon.jit
 def _tile(index, num_tiles, lists, NUM_HEADS: gl.constexpr):
-    """Return the sequence and the block of rows of a tile; of the last one beyond the list."""
+    """Return the sequence and the block of tile ``index``, or of the last tile beyond the list."""
     tile = gl.minimum(index // NUM_HEADS, num_tiles - 1)
     at = lists[0] + 2 * tile
     return gl.load(at), gl.load(at + 1)
@@ -63,7 +63,7 @@ def _produce(
     STAGES: gl.constexpr,
     CONSUMERS: gl.constexpr,
 ):
-    """Load what the consumers will need, as soon as there is room for it."""
+    """Load the blocks of query, key and value that consumers need, once their places are free."""
     query_rows, key_rows, value_rows = descriptors
     query_shared, key_shared, value_shared = shared
     query_ready, key_ready, value_ready = ready
@@ -136,7 +136,10 @@ def _produce(
 
 @gluon.jit
 def _exponentials(scores, m_i, l_i, factor):
-    """Return the weights of a block, by what older sums shrink, the new maxima and sums."""
+    """Return exponentials ``p`` of a block's scores, and ``alpha``, ``m_i`` and ``l_i`` after it.
+
+    ``alpha`` is the factor by which sums of earlier blocks shrink.
+    """
     m_new = gl.maximum(m_i, gl.max(scores, axis=1) * factor)
     p = gl.exp2(gl.fma(scores, factor, -gl.expand_dims(m_new, 1)))
     alpha = gl.exp2(m_i - m_new)
@@ -162,7 +165,7 @@ def _consume(
     CONSUMERS: gl.constexpr,
     TURNS: gl.constexpr,
 ):
-    """Compute 64 rows of each tile and write their output and log2-sum-exp2."""
+    """Compute 64 query rows of each tile, and write their output and log2-sum-exp2."""
     scores_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_KEYS, 16])
     acc_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEAD_DIM, 16])
     weights_layout: gl.constexpr = gl.DotOperandLayout(0, acc_layout, 2)

@@ -1,4 +1,4 @@
-"""Launches attention in Gluon, and says which calls it takes."""
+"""Launches the attention kernels in Gluon, and says which calls they can take."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ELEMENTS = {torch.bfloat16: gl.bfloat16, torch.float16: gl.float16}
 
 
 def refuse(call: Call, blocks: Blocks, sizes: Collection[int]) -> str | None:
-    """Return why a kernel for heads of these sizes cannot take a call, or None."""
+    """Return why the kernels in Gluon for these head sizes cannot take a call; None: they can."""
     query = call.query_MHD
     if not has_wgmma(query):
         return f"it needs an H100 or H200, the tensors are on {query.device}"
@@ -63,7 +63,7 @@ def refuse(call: Call, blocks: Blocks, sizes: Collection[int]) -> str | None:
 def attention_forward_gluon(
     call: Call, blocks: Blocks, launch: GluonLaunch
 ) -> tuple[Tensor, Tensor]:
-    """Launch the kernel on tensors whose tokens are [heads, D] contiguous.
+    """Launch the forward kernel in Gluon; each token's [heads, D] must be contiguous.
 
     Returns the output [T, H, D] and the log2-sum-exp2 of each row, float32 [H, T].
 
@@ -103,7 +103,7 @@ def attention_forward_gluon(
 def attention_backward_gluon(
     grad_output_THD: Tensor, output_THD: Tensor, lse_HT: Tensor, call: Call, blocks: Blocks
 ) -> Gradients:
-    """Launch the kernel of all gradients; a program owns a sequence and a key head.
+    """Launch the kernel of all gradients in Gluon: a program for each sequence and key head.
 
     Raises ``ValueError`` for a call that it cannot take.
     """

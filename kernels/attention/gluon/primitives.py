@@ -12,16 +12,16 @@ async_load = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared
 
 @gluon.jit
 def keep(x):
-    """Keep the registers of an operand until here: an asynchronous product may read them so long.
+    """Keep the registers of ``x`` until here: an asynchronous matrix product may still read them.
 
-    It is volatile, so that what computes ``x`` stays in front of it.
+    The inline assembly is volatile, so that what computes ``x`` stays in front of it.
     """
     return gl.inline_asm_elementwise("", "=r,0", [x], dtype=x.dtype, is_pure=False, pack=2)
 
 
 @gluon.jit
 def next_place(stage, phase, STAGES: gl.constexpr):
-    """Return the place in the ring that follows."""
+    """Return the stage and the phase of the place in the ring buffer after this one."""
     wraps = stage + 1 == STAGES
     return gl.where(wraps, 0, stage + 1), gl.where(wraps, phase ^ 1, phase)
 
