@@ -36,7 +36,7 @@ def _swap(weights: Mapping[str, Tensor], model: nn.Module) -> None:
 
 
 class Average:
-    """Updates the EMA ``average = decay * average + (1 - decay) * weight`` after each step."""
+    """Keeps the EMA of a model's weights: ``average = decay * average + (1 - decay) * weight``."""
 
     def __init__(self, model: nn.Module, decay: float) -> None:
         self._decay = decay
@@ -44,7 +44,7 @@ class Average:
 
     @torch.no_grad()
     def follow(self, model: nn.Module) -> None:
-        """Update the average with the weights after a step."""
+        """Update the average with the model's weights; called after each training step."""
         for name, parameter in model.named_parameters():
             self._average[name].lerp_(parameter, 1.0 - self._decay)
 
