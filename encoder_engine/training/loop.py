@@ -357,7 +357,7 @@ class Loop:
         return clip_gradient(self.model.parameters(), most, self.optimizers)
 
     def _update(self, *, finite: bool) -> None:
-        """Update the weights and clear the gradients; not ``finite``: only clear the gradients."""
+        """Update the weights if ``finite``; clear the gradients, and adjust the loss scale."""
         for optimizer in self.optimizers:
             if finite:
                 self.scaler.step(optimizer)
