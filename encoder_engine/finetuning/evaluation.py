@@ -60,7 +60,7 @@ class DevEvaluation:
         return self.evaluate(model).scores
 
     def evaluate(self, model: nn.Module) -> Evaluated:
-        """Return predictions, scores, and the task with decoding settings fitted on these rows."""
+        """Return a model's predictions for the dev rows and their scores: :class:`Evaluated`."""
         data = self._data
         assert data.dev is not None
         # DDP wraps the model, and has no other method than forward.
