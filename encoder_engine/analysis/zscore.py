@@ -37,7 +37,7 @@ class ZScore:
 
     @classmethod
     def fit(cls, vectors_ND: Vectors) -> Self:
-        """Measure the features of a corpus' vectors [N, D]; at least two, finite, not all equal."""
+        """Measure each feature of vectors [N, D]: at least two, finite and not all equal."""
         wide = np.asarray(vectors_ND, np.float64)
         if wide.ndim != 2 or len(wide) < 2 or not np.isfinite(wide).all():
             raise InputError(
