@@ -58,7 +58,7 @@ def spec_from_vocab(
     names: SpecialTokenNames,
     more_added: tuple[AddedTokenSpec, ...] = (),
 ) -> TokenizerSpec:
-    """Return BERT's tokenizer for a vocabulary."""
+    """Return BERT's tokenizer with a vocabulary that was read from vocab.txt."""
     for part in ("unk", "cls", "sep"):
         name = getattr(names, part)
         if name not in vocab:

@@ -49,7 +49,7 @@ class LibrarySpec:
         return f"{self.kind} by the library tokenizers"
 
     def lowercased(self) -> LibrarySpec:
-        """Return the model that lower-cases texts first."""
+        """Return a model that lower-cases texts before it encodes them."""
         lower, present = {"type": "Lowercase"}, json.loads(self.normalizer)
         if present == lower:
             return self
