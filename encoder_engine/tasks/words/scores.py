@@ -1,4 +1,4 @@
-"""Scores of tagged sentences, in percent."""
+"""Scores of sentences' predicted tags, in percent."""
 
 from __future__ import annotations
 
@@ -60,13 +60,13 @@ def row_f1(gold: Rows, predicted: Rows, *, entities: bool) -> npt.NDArray[np.flo
 
 
 def entity_details(gold: Rows, predicted: Rows) -> dict[str, Any]:
-    """Return the scores of each entity type, counted as conlleval does."""
+    """Return the scores of each entity type, counted as conlleval does, for the HTML report."""
     scores = entity_scores(gold, predicted)
     return {"entities": {kind: score._asdict() for kind, score in scores.items() if kind}}
 
 
 def plain_details(gold: Rows, predicted: Rows, labels: Sequence[str]) -> dict[str, Any]:
-    """Return the confusion matrix of the tags."""
+    """Return the confusion matrix of the tags, for the HTML report."""
     return confusion_details(*_classes(gold, predicted, labels), labels)
 
 
