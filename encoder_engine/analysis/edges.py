@@ -42,7 +42,7 @@ class Edge(NamedTuple):
 
 
 class EdgeSet(NamedTuple):
-    """Sentences of words, and the edges in them; all edges have one span, or all have two.
+    """Sentences of words, and their edges (labelled spans): all of one span, or all of two.
 
     ``label``: the column of the labels.
     """

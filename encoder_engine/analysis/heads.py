@@ -39,7 +39,7 @@ SYNTACTIC = 10.0
 class HeadSummary:
     """Means of an attention head over the queries of a corpus; shares in percent.
 
-    ``maximum``: the greatest weight of a query. ``distance``: in tokens, weighted.
+    ``maximum``: the greatest weight of a query. ``distance``: of the tokens attended to, in tokens.
     ``entropy`` in nats; ``evenness``: the entropy as a share of that of equal weights.
     ``offset``: the most frequent offset of the greatest weight from the query; ``offset_share``:
     the queries that have it. ``previous``, ``itself``, ``following``, ``first``, ``special``,

@@ -118,7 +118,7 @@ class ProbeData:
 
     @property
     def most_frequent(self) -> float:
-        """The share of test edges, in percent, with training's most frequent label."""
+        """The share of test edges, in percent, whose label is the most frequent one in training."""
         constant = self.train_labels.bincount().argmax()
         return 100.0 * float((self.test_labels == constant).double().mean())
 

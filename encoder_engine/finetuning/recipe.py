@@ -284,13 +284,13 @@ _SECTIONS: dict[str, type[Any]] = {
 
 
 def recipe_to_values(recipe: FineTuningRecipe) -> dict[str, Any]:
-    """Return a recipe as nested mappings."""
+    """Return a recipe's settings as nested mappings, one per section."""
     values = {name: asdict(getattr(recipe, name)) for name in _SECTIONS}
     return {"task": task_values(recipe.task), **values}
 
 
 def recipe_from_values(values: Mapping[str, Any]) -> FineTuningRecipe:
-    """Make a recipe from nested mappings; missing keys get their defaults.
+    """Make a recipe from nested mappings, one per section; missing keys get their defaults.
 
     Raises :class:`ConfigError` that names an unknown key or a wrong value.
     """

@@ -79,7 +79,7 @@ class FineTuner(Loop):
 
     @property
     def recipe(self) -> FineTuningRecipe:
-        """All settings of the run."""
+        """All settings of the fine-tuning run."""
         return self.course.recipe
 
     def finetune(self, watch: Callable[[Progress], None] | None = None) -> Run:

@@ -139,7 +139,7 @@ class Dense(Kind):
         return int(self.no_vectors(options).shape[1])
 
     def describe(self, options: Options) -> dict[str, Any]:
-        """Return the pooling modes and layers, which a job's plan records."""
+        """Return the pooling modes, and the layers with their weights, for a job's plan."""
         del options
         return {
             "pooling": list(self.recipe.pooling),

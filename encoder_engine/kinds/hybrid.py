@@ -138,7 +138,7 @@ class Hybrid(Dense):
         )
 
     def _greatest(self, weights: TokenVectors) -> SparseVectors:
-        """Return each text's distinct tokens with their greatest weights, if above 0."""
+        """Return sparse vectors of texts: each distinct token's greatest weight, if above 0."""
         found = []
         for start, stop in zip(weights.cu_seqlens[:-1], weights.cu_seqlens[1:], strict=True):
             ids, values = weights.ids[start:stop], weights.vectors[start:stop, 0]

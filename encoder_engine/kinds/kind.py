@@ -128,7 +128,7 @@ class Kind(ABC):
         )
 
     def stored_dimension(self, options: Any) -> int:
-        """Return the number of features of a stored vector, of a row or of each token."""
+        """Return the number of features of the vector that is stored for a row or a token."""
         return cast("int", options.dimension)
 
     def describe(self, options: Any) -> dict[str, Any]:
@@ -353,7 +353,8 @@ def refuse_non_finite(
 ) -> None:
     """Raise :class:`NonFiniteVectorError` unless the results of all rows are finite.
 
-    is_finite: bool [n], or [n, ...]. numbers: the index of each row in its stream.
+    is_finite: bool [n], or [n, ...]. numbers: the index of each row in its stream. ``what``,
+    ``row_name``, ``hint``: words for the message.
     """
     if is_finite.all():
         return

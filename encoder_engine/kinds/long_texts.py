@@ -88,7 +88,7 @@ def chunk_rows(
     overlap: int | None,
     prompt: int,
 ) -> tuple[TokenRows, IntArray]:
-    """Cut rows longer than ``limit`` into chunks; return the chunks and each chunk's row.
+    """Cut token rows longer than ``limit`` into chunks; return the chunks and each chunk's row.
 
     Every chunk has the special tokens and the leading ``prompt`` tokens of its row. ``overlap``:
     tokens that neighbouring chunks share; None: an eighth of a chunk.

@@ -110,7 +110,7 @@ class Model(metaclass=ABCMeta):
         return {}
 
     def truncating(self, side: Literal["left", "right"]) -> Self:
-        """Return a copy of the model, with the same weights, that truncates texts at this side."""
+        """Return a copy of the model that truncates texts at a side; the weights are shared."""
         found = copy(self)
         found.tokenizer = Tokenizer(replace(self.tokenizer.spec, truncation_side=side))
         return found

@@ -157,7 +157,7 @@ def check_positive(value: object, name: str) -> int:
 
 
 def check_route(route: object) -> None:
-    """Raise :class:`InputError` for a route other than query, document and None."""
+    """Raise :class:`InputError` for a route that is not query, document or None."""
     if route not in (None, "query", "document"):
         raise InputError(f"task must be 'query' or 'document', got {route!r}")
 

@@ -87,7 +87,7 @@ class PairFormat(ABC):
 
 
 class TemplateFormat(PairFormat):
-    """Formats pairs by a :class:`PairTemplate`; prefix, body and suffix are tokenized separately.
+    """Formats pairs by a :class:`PairTemplate`: prefix, body and suffix, tokenized separately.
 
     Raises :class:`ConfigError` where the template's body lacks the query or the document.
     """
@@ -105,7 +105,7 @@ class TemplateFormat(PairFormat):
         return tuple(self._answer(word) for word in words if word is not None)
 
     def least_length(self, prompt: str) -> int:
-        """Return the number of tokens of a pair of empty texts."""
+        """Return the number of tokens of a row whose query and document are empty."""
         body = self.template.body.format(instruction=prompt, query="", document="")
         return self._around + len(self._ids(body))
 
@@ -151,13 +151,13 @@ class TemplateFormat(PairFormat):
 
 
 class ChatFormat(PairFormat):
-    """Formats pairs by a chat template, tokenized as a whole, as sentence-transformers does."""
+    """Formats pairs of query and document by a chat template, as sentence-transformers does."""
 
     def __init__(self, tokenizer: Tokenizer, template: ChatTemplate) -> None:
         self.template, self._tokenizer = template, tokenizer
 
     def least_length(self, prompt: str) -> int:
-        """Return the number of tokens of a pair of empty texts."""
+        """Return the number of tokens of a row whose query and document are empty."""
         return len(self._row(prompt, ""))
 
     def rows(

@@ -131,7 +131,7 @@ class Sparse(Kind):
         return join_sparse(parts, options.dimension)
 
     def describe(self, options: SparseOptions) -> dict[str, Any]:
-        """Return the pooling and the activation, which a job's plan records."""
+        """Return how logits are pooled and activated, which a job's plan records."""
         return {
             **super().describe(options),
             "sparse_pooling": self._pooling,

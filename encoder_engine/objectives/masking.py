@@ -111,7 +111,7 @@ class Masking:
             raise ConfigError("token_counts are all 0: no token could be drawn")
 
     def __call__(self, batch: CleanBatch, seed: int) -> MaskedTokens:
-        """Choose and replace tokens of a batch."""
+        """Choose tokens of a batch to predict, and replace them in the model's input."""
         if self.unit in SPANS:
             spans = self._choose_spans(batch, seed)
             # The draw of a span's first token decides for the whole span.

@@ -91,7 +91,7 @@ class RetroMAE:
         return replace(corrupted, targets={**corrupted.targets, **found})
 
     def head(self, encoder: Encoder) -> EnhancedDecoder:
-        """Make the decoder, randomly initialised."""
+        """Make RetroMAE's decoder for the encoder, randomly initialised."""
         return EnhancedDecoder(encoder)
 
     def count(self, targets: Mapping[str, Tensor]) -> int:
@@ -273,7 +273,7 @@ def _like_lengths(lengths: npt.NDArray[np.int64]) -> list[npt.NDArray[np.int64]]
 
 
 def visible_tokens(keys_B: Tensor, length: int, share: float) -> Tensor:
-    """Return the tokens that each decoder row can attend to, bool [B, L, L], row by token.
+    """Return the tokens that each row of the decoder can attend to, bool [B, L, L], row by token.
 
     The first token is always visible, a row's own token never; each other token is visible with
     probability ``share``. An entry is a pure function of the sequence's key, int64 [B], and of the

@@ -24,10 +24,9 @@ class Chooser(Predictor):
     tasks = ("multiple-choice",)
 
     def predict(self, questions: Rows, *, batch_tokens: int = BATCH_TOKENS) -> Any:
-        """Choose an ending for each pair of a context and its endings.
+        """Choose an ending for each pair of a context and its endings, which include the stem.
 
-        Each ending includes the stem, if the task has one. Returns a list, or the prediction of a
-        single pair. A
+        Returns a list, or the prediction of a single pair. A
         :class:`~encoder_engine.tasks.multiple_choice.ChoicePrediction` has the index of the chosen
         ending and the probabilities of all endings. Raises :class:`InputError` for a row of another
         form.

@@ -60,7 +60,7 @@ class MaskCandidate(NamedTuple):
 
 
 class Filling(NamedTuple):
-    """Tokens for all masks of a text, with the log of their joint probability."""
+    """Tokens for all masks of a text, the log of their joint probability, and the filled text."""
 
     tokens: tuple[str, ...]
     log_probability: float
@@ -396,7 +396,7 @@ class MaskFiller:
 
 
 def _parts(copies: Iterable[_Copy]) -> Iterator[list[_Copy]]:
-    """Group copies, in order, into batches of up to ``BATCH_TOKENS`` tokens."""
+    """Group masked copies, in order, into batches of up to ``BATCH_TOKENS`` tokens."""
     part: list[_Copy] = []
     tokens = 0
     for copy in copies:

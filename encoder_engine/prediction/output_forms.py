@@ -60,7 +60,7 @@ class OutputForm(ABC):
 
 
 class JsonLines(OutputForm):
-    """One JSON object per line: the columns that the task reads, prediction and probabilities."""
+    """Encodes a prediction as a JSON object on a line, with the columns that the task reads."""
 
     suffix, noun = ".jsonl", "lines of JSON"
 
@@ -76,7 +76,7 @@ class JsonLines(OutputForm):
 
 
 class ConllFile(OutputForm):
-    """One word and its tag per line, separated by a tab, and a blank line after each sentence."""
+    """Encodes a sentence as a line per word: the word, a tab and its tag; then a blank line."""
 
     suffix, noun = ".conll", "CoNLL"
 
@@ -109,7 +109,7 @@ class ConllFile(OutputForm):
 
 
 class SquadFile(OutputForm):
-    """One JSON object of answer texts by question id, as SQuAD's script reads it."""
+    """Encodes answers as one JSON object of answer texts by question id, for SQuAD's script."""
 
     suffix, noun = ".json", "the JSON of SQuAD's predictions"
 
@@ -148,7 +148,7 @@ class SquadFile(OutputForm):
 
 
 class GlueFile(OutputForm):
-    """The columns ``index`` and ``prediction``, as GLUE's server reads them."""
+    """Encodes predictions as the columns ``index`` and ``prediction``, for GLUE's server."""
 
     suffix, noun = ".tsv", "GLUE's .tsv"
 

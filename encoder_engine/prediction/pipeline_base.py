@@ -62,7 +62,7 @@ class Pipeline(Model):
         return self.results(inputs[0], options)
 
     def results(self, inputs: Any, options: Options) -> Any:
-        """Return one result for one input, or a list or iterator of results for several inputs."""
+        """Return the result for one input, or a list or an iterator of results for several."""
         merged = self.options | self.checked(options)
         if isinstance(inputs, Iterator):
             return self._stream(inputs, merged)

@@ -209,7 +209,7 @@ class QuestionAnswering(Pipeline):
         return self.results(given, options)
 
     def run(self, inputs: Sequence[Any], options: Options) -> list[Any]:
-        """Return the best answer to each question, or a list of the best ones."""
+        """Return the best answer to each question; if there are several, a list of them."""
         reader, top_k = self.model, options.get("top_k", options.get("topk"))
         examples = [_question(row, one) for row, one in enumerate(inputs)]
         settings: dict[str, Any] = {

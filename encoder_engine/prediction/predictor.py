@@ -154,7 +154,7 @@ class Predictor(Model):
         return {}
 
     def kinds(self) -> dict[str, Kind]:
-        """Return the kind ``predictions`` of results; see :meth:`Model.kinds`."""
+        """Return the kind of results ``predictions``, the only one; see :meth:`Model.kinds`."""
         return {"predictions": Predictions(self)}
 
     @property
@@ -175,7 +175,7 @@ class Predictor(Model):
         )
 
     def columns(self, predictions: list[Any]) -> PredictedRows:
-        """Return predictions as the columns of a table."""
+        """Return predictions as the columns of a table: values by name, and their types."""
         del predictions
         raise UnsupportedFeatureError(f"{type(self).__name__} has no columns of predictions")
 

@@ -45,7 +45,7 @@ __all__ = [
 
 
 class Ragged(NamedTuple):
-    """Arrays of different lengths: item i has ``values[offsets[i]:offsets[i + 1]]``.
+    """An array of different length for each item: item i has ``values[offsets[i]:offsets[i + 1]]``.
 
     ``values`` [n, ...]; ``offsets`` int64 [N + 1].
     """
@@ -65,7 +65,7 @@ class Ragged(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Items:
-    """N items of S sequences, with the columns that a task adds.
+    """N items of S sequences, which are tokenized examples, with the columns that a task adds.
 
     ``rows``: the tokens of all sequences.
     ``offsets``: int64 [N + 1]; item i has the sequences ``offsets[i]`` to ``offsets[i + 1] - 1``.

@@ -32,9 +32,9 @@ def encode_lists(
     pairs: Sequence[Sequence[tuple[str, str]]],
     labels: Sequence[Sequence[float]] | None,
 ) -> Items:
-    """Tokenize lists of text pairs; too long pairs are truncated, and their lists are counted.
+    """Tokenize lists of text pairs, each list as an item; too long pairs are truncated.
 
-    ``labels``: one for each pair; None: unlabelled.
+    ``labels``: one for each pair; None: unlabelled. ``num_truncated`` counts lists with such pairs.
     """
     flat = [pair for one in pairs for pair in one]
     encoding = tokenizer.encode_batch(

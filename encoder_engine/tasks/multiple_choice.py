@@ -74,7 +74,7 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
         return "accuracy"
 
     def read(self, record: Record) -> ChoiceExample:
-        """Make an example from a row; refuse a single choice, and a label beyond the endings."""
+        """Make an example from a row; refuse a single ending, and a label beyond the endings."""
         if len(self.endings) == 1:
             endings = record.names_of(self.endings[0])
         else:
@@ -124,7 +124,7 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
         return encode_lists(tokenizer, windows, pairs, labels)
 
     def batch(self, items: Items) -> TaskBatch:
-        """Make the model's input from a batch of questions."""
+        """Make the model's input from a batch of items, which are questions."""
         return batch_lists(items)
 
     def feature_offsets(self, items: Items) -> npt.NDArray[np.int64]:

@@ -270,7 +270,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
             )
 
     def batch(self, items: Items) -> TaskBatch:
-        """Make the model's input from a batch of windows."""
+        """Make the model's input from a batch of items, which are windows."""
         targets = feature_targets(items)
         if "target" in items.columns:
             targets["starts"], targets["ends"] = items.column("target").T
@@ -333,7 +333,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
     def tuned(
         self, examples: Sequence[QuestionExample], predictions: Sequence[AnswerPrediction]
     ) -> Self:
-        """Return the task with the null threshold that gives the highest F1 on these (dev) rows."""
+        """Return the task with the null threshold that gives the highest F1 on these dev rows."""
         if self.no_answer != "yes":
             return self
         rows = [
@@ -350,7 +350,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         return [self._predict(one.best, one.null) for one in predictions]
 
     def score_names(self, examples: Sequence[QuestionExample]) -> tuple[str, ...]:
-        """Return the names of exact match and F1: of all, answerable and unanswerable questions."""
+        """Return the names of exact match and F1, of all questions and by answerability."""
         scores = ("exact_match", "f1")
         there = {bool(example.answers) for example in examples} if self.no_answer == "yes" else ()
         kinds = [kind for kind, wanted in _KINDS if wanted in there]
@@ -359,7 +359,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
     def score(
         self, examples: Sequence[QuestionExample], predictions: Sequence[AnswerPrediction]
     ) -> dict[str, float]:
-        """Return exact match and F1 in percent: of all, answerable and unanswerable questions."""
+        """Return exact match and F1 in percent, of all questions and by answerability."""
         gold = _gold(examples)
         texts = [prediction.text for prediction in predictions]
         whole = answer_scores(dict(enumerate(texts)), dict(enumerate(gold)))  # type: ignore[arg-type]
@@ -409,7 +409,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
     def details(
         self, examples: Sequence[QuestionExample], predictions: Sequence[AnswerPrediction]
     ) -> dict[str, Any]:
-        """Return the null threshold, for the HTML report of a run."""
+        """Return the null threshold, for the HTML report; {} if every question has an answer."""
         del examples, predictions
         return {"null_threshold": self.null_threshold} if self.no_answer == "yes" else {}
 

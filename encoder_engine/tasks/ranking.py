@@ -150,7 +150,7 @@ class RankingTask(Task[RetrievalExample, RankingPrediction]):
         return encode_lists(tokenizer, windows, pairs, [_labels(one) for one in examples])
 
     def batch(self, items: Items) -> TaskBatch:
-        """Make the model's input from a batch of queries."""
+        """Make the model's input from a batch of items, which are queries with their documents."""
         return batch_lists(items)
 
     def feature_offsets(self, items: Items) -> npt.NDArray[np.int64]:
@@ -174,7 +174,7 @@ class RankingTask(Task[RetrievalExample, RankingPrediction]):
     def decode(
         self, outputs: Outputs, items: Items, examples: Sequence[RetrievalExample]
     ) -> list[RankingPrediction]:
-        """Split the scores of a batch into one prediction per query."""
+        """Split the scores of a batch's documents into one prediction per query."""
         del examples
         return [RankingPrediction(scores) for scores in split_lists(outputs["scores"], items)]
 
@@ -185,7 +185,7 @@ class RankingTask(Task[RetrievalExample, RankingPrediction]):
     def score(
         self, examples: Sequence[RetrievalExample], predictions: Sequence[RankingPrediction]
     ) -> dict[str, float]:
-        """Return nDCG@10, MRR and MAP over each query's own documents, or correlations of pairs."""
+        """Return nDCG@10, MRR and MAP within each query's documents, or correlations of pairs."""
         if are_scored_pairs(examples):
             return correlations(
                 [one.scores[0] for one in examples], [float(p.scores[0]) for p in predictions]

@@ -108,7 +108,7 @@ class RegressionTask(SequenceTask[float, ScorePrediction]):
         return [ScorePrediction(score) for score in means[:, 0].tolist()]
 
     def score_names(self, examples: Sequence[TextExample[float]]) -> tuple[str, ...]:
-        """Return the names of the correlations and errors."""
+        """Return the names of the scores: correlations, and mean errors."""
         del examples
         return "spearman", "pearson", "mse", "mae"
 

@@ -71,12 +71,12 @@ class SequenceTask(Task[TextExample[Gold], Prediction], Generic[Gold, Prediction
 
     @abstractmethod
     def targets(self, golds: Sequence[Gold]) -> npt.NDArray[Any]:
-        """Return gold values as an array of targets, [N, ...]."""
+        """Return gold values as an array of targets for the loss, [N, ...]."""
 
     @property
     @abstractmethod
     def label_names(self) -> tuple[str, ...]:
-        """The names of the head's outputs."""
+        """The names of the outputs of the model's head."""
 
     @property
     @abstractmethod
@@ -123,7 +123,7 @@ class SequenceTask(Task[TextExample[Gold], Prediction], Generic[Gold, Prediction
         return window_items(encoding, target=self.targets(golds))
 
     def batch(self, items: Items) -> TaskBatch:
-        """Make the model's input from a batch of these items."""
+        """Make the model's input from a batch of items, which are texts or windows."""
         targets = feature_targets(items)
         if "target" in items.columns:
             targets["target"] = items.column("target")

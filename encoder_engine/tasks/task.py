@@ -94,12 +94,12 @@ class Task(ABC, Generic[Example, Prediction]):
         """
 
     def of_checkpoint(self, directory: str | os.PathLike[str]) -> Self:
-        """Return the task with settings of the checkpoint's directory, such as its pooling."""
+        """Return the task with settings that the checkpoint's directory states, such as pooling."""
         del directory
         return self
 
     def own_tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
-        """Return the tokenizer to train and save with, derived from the checkpoint's."""
+        """Return the tokenizer that the task trains and saves with, given the checkpoint's."""
         return tokenizer
 
     def digests(self) -> dict[str, str]:
@@ -210,7 +210,7 @@ class Task(ABC, Generic[Example, Prediction]):
     ) -> Callable[[npt.NDArray[np.int64]], dict[str, float]]:
         """Return a function from row indices, with repeats, to the scores of these rows.
 
-        The bootstrap draws the rows; by default the function scores only the drawn rows.
+        The bootstrap calls it with drawn rows; by default the function scores only these rows.
         """
 
         def score(rows: npt.NDArray[np.int64]) -> dict[str, float]:

@@ -321,7 +321,7 @@ class TokenClassificationTask(WordTask[TaggedExample, TaggedPrediction]):
         return viterbi(logits, offsets, start, end, transitions)
 
     def score_names(self, examples: Sequence[TaggedExample]) -> tuple[str, ...]:
-        """Return the names of the scores of entities, or of tags."""
+        """Return the names of the scores: of entities for BIO tags, else of tags."""
         del examples
         return ENTITY_SCORES if self.scheme == "bio" else TAG_SCORES
 
@@ -338,7 +338,7 @@ class TokenClassificationTask(WordTask[TaggedExample, TaggedPrediction]):
     def row_scores(
         self, examples: Sequence[TaggedExample], predictions: Sequence[TaggedPrediction]
     ) -> npt.NDArray[np.float64]:
-        """Return each sentence's entity F1 (1 without any entity), or its accuracy of tags."""
+        """Return each sentence's F1 of entities (1 without any), or accuracy, from 0 to 1."""
         gold = [example.tags or () for example in examples]
         predicted = [prediction.tags for prediction in predictions]
         return row_f1(gold, predicted, entities=self.scheme == "bio")
@@ -353,7 +353,7 @@ class TokenClassificationTask(WordTask[TaggedExample, TaggedPrediction]):
     def details(
         self, examples: Sequence[TaggedExample], predictions: Sequence[TaggedPrediction]
     ) -> dict[str, Any]:
-        """Return each entity type's scores, or the confusion matrix of the tags."""
+        """Return entity types' scores, or the tags' confusion matrix, for the HTML report."""
         gold = [example.tags or () for example in examples]
         predicted = [prediction.tags for prediction in predictions]
         if self.scheme == "bio":

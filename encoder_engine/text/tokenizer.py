@@ -423,7 +423,7 @@ class Tokenizer(CallableTokenizer):
 def _encode_rows(
     groups: Iterable[_native.TextRows], encode: Callable[..., Encoding]
 ) -> Iterator[Encoding]:
-    """Encode groups of texts; the row of an error counts from the start of the first group."""
+    """Yield the encoding of each group of texts; an error's row counts from the first group."""
     num_rows = 0
     for rows in groups:
         try:

@@ -35,7 +35,7 @@ class NativeVocabulary(Mapping[str, int]):
 
     @property
     def largest_id(self) -> int:
-        """The largest id; -1 for an empty vocabulary."""
+        """The largest token id; -1 for an empty vocabulary."""
         ids = self.native.ids()
         return int(ids[-1]) if len(ids) else -1
 

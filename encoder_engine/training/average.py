@@ -18,7 +18,7 @@ __all__ = ["Average", "swapped"]
 
 @contextmanager
 def swapped(weights: Mapping[str, Tensor], model: nn.Module) -> Iterator[None]:
-    """Exchange the values of a model's weights and ``weights`` within this context."""
+    """Exchange a model's weights with ``weights`` within this context, by name and in place."""
     _swap(weights, model)
     try:
         yield
@@ -49,7 +49,7 @@ class Average:
             self._average[name].lerp_(parameter, 1.0 - self._decay)
 
     def in_place_of(self, model: nn.Module) -> AbstractContextManager[None]:
-        """Give the model the averaged weights within this context."""
+        """Give the model the averaged weights within this context; afterwards its own again."""
         return swapped(self._average, model)
 
     def tensors(self) -> dict[str, Tensor]:

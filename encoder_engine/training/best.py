@@ -79,7 +79,7 @@ class Best:
             self._weights[name].copy_(parameter)
 
     def in_place_of(self, model: nn.Module) -> AbstractContextManager[None]:
-        """Give the model the best weights within this context."""
+        """Give the model the best weights within this context; afterwards its own again."""
         return swapped(self._weights, model)
 
     def tensors(self) -> dict[str, Tensor]:

@@ -161,9 +161,10 @@ def _translated(kind: type[EncoderEngineError], message: str) -> Iterator[None]:
 
 
 def begin_optimizers(optimizers: Iterable[torch.optim.Optimizer]) -> None:
-    """Create the optimizers' state by a step with learning rate 0.
+    """Make the optimizers create their state, which a checkpoint can then be read into.
 
-    The step is not counted: bias correction begins with the first real step.
+    It takes a step with learning rate 0, which is not counted: bias correction begins with the
+    first real step.
     """
     for optimizer in optimizers:
         learning_rates = [group["lr"] for group in optimizer.param_groups]

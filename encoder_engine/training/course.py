@@ -84,7 +84,7 @@ class Course(ABC):
     @property
     @abstractmethod
     def max_length(self) -> int:
-        """The most tokens of a sequence, special tokens included, for which FLOPs are counted."""
+        """The most tokens of a sequence, special tokens included; FLOPs are counted for it."""
 
     def settle_precision(self, precision: Precision, residual: Residual | None) -> None:
         """Record the precision of matrix products and of the residual stream in the recipe."""

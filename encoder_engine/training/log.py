@@ -26,7 +26,7 @@ class Log:
     (``rate``), losses, norm of the gradient. A resumed run cuts it back to ``num_bytes``, its
     length at the checkpoint, and appends the same bytes. ``speed.jsonl`` holds times.
 
-        Raises :class:`ResumeError` where ``log.jsonl`` is shorter than ``num_bytes``.
+    Raises :class:`ResumeError` where ``log.jsonl`` is shorter than ``num_bytes``.
     """
 
     def __init__(self, directory: Path, *, num_bytes: int) -> None:

@@ -71,7 +71,7 @@ def _blaming(path: Path) -> Iterator[None]:
 
 
 def read_values(path: Path) -> dict[str, Any]:
-    """Read a YAML or JSON file with a mapping per section. Raises :class:`ConfigError`."""
+    """Read a YAML or JSON file of a mapping per section. Raises :class:`ConfigError`."""
     values = _parsed(read_text(path, ConfigError), str(path))
     if not isinstance(values, dict):
         raise ConfigError(f"{path} must be a mapping of sections to values, got {values!r:.60}")

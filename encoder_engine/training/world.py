@@ -132,7 +132,7 @@ class World:
             dist.barrier()
 
     def leave(self) -> None:
-        """Leave the process group."""
+        """Leave the process group at the end of a run."""
         if self.size > 1 and dist.is_initialized():
             if dist.get_backend() == "gloo":
                 # DDP and FSDP keep gloo's threads; one that frees its last tensors during

@@ -160,7 +160,7 @@ class Candidates:
     guide: GuideFilter | None = None
 
     def left_out(self, direction: Direction, tile: slice) -> Tensor:
-        """Mark candidates left out of a tile of rows' denominators, bool [R, candidates]."""
+        """Mark candidates that a tile's rows leave out of denominators, bool [R, candidates]."""
         side, candidate = direction.split("_to_")
         device = self.owners_C.device
         rows_R = torch.arange(self.num_rows, device=device)[tile, None]

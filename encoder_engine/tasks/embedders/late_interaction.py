@@ -144,7 +144,7 @@ class LateInteractionTask(LateInteractionSettings):
         return embedders.LateInteractionModel(encoder, self)
 
     def begin_with(self, model: TaskModel, checkpoint: str | os.PathLike[str]) -> None:
-        """Load the checkpoint's projection, if it has one of the task's ``dimension``."""
+        """Load the checkpoint's projection into the model, if it fits the task's ``dimension``."""
         assert isinstance(model, embedders.LateInteractionModel)
         found = _open(checkpoint)
         if found is not None:

@@ -328,7 +328,7 @@ class RetrievalTask(Task[RetrievalExample, RetrievalPrediction[Vectors]], Generi
         return ndcg[queries]
 
     def degenerate(self, predictions: Sequence[RetrievalPrediction[Vectors]]) -> str | None:
-        """Return a message if all pairs are equally similar; None: not so."""
+        """Return a message if all queries and documents are equally similar; None: not so."""
         pairs = [found for found in predictions if found.documents]
         if len(pairs) < 2 or np.ptp(self.paired(pairs)) > 0.0:
             return None

@@ -59,7 +59,7 @@ class SparseModel(StepModel):
         return model.eval()
 
     def begin_with(self, checkpoint: str | os.PathLike[str]) -> None:
-        """Load a checkpoint's head for masked tokens; raise :class:`ConfigError` without one."""
+        """Load a checkpoint's head for masked tokens; refuse a checkpoint without one."""
         try:
             trained = MaskedLM.from_pretrained(encoder_directory(Path(checkpoint)), "cpu")
         except TensorNamesError as error:
@@ -79,7 +79,7 @@ class SparseModel(StepModel):
         return {name: found[name] for name in self.weights}
 
     def features(self, inputs: Inputs) -> Tensor:
-        """Compute the hidden states of all tokens, [T, D]."""
+        """Compute the hidden states of all tokens, [T, D], which can be cached."""
         hidden_TD: Tensor = self.model.encode(inputs.batch).last_hidden_state
         return hidden_TD
 

@@ -59,7 +59,7 @@ class AnswerModel(TaskModel):
         return {"cross_entropy": len(inputs.batch.sequences)}
 
     def features(self, inputs: Inputs) -> Tensor:
-        """Compute the hidden states of all tokens, [T, D]."""
+        """Compute the hidden states of all tokens, [T, D], which can be cached."""
         hidden_TD: Tensor = self.model.encode(inputs.batch).last_hidden_state
         return hidden_TD
 

@@ -71,7 +71,7 @@ class ListModel(TaskModel):
         return sequence_logits(self.model, inputs).squeeze(1)
 
     def forward(self, inputs: Inputs) -> dict[str, LossSum]:
-        """Return the loss, summed over texts or lists."""
+        """Return the loss, summed over the texts or lists of a batch."""
         scores_N, sizes_B = self._scores(inputs), inputs.targets[SIZES]
         lists_N = torch.arange(len(sizes_B), device=sizes_B.device).repeat_interleave(sizes_B)
         labels_N = inputs.targets[LABELS].to(scores_N.dtype)

@@ -80,7 +80,7 @@ class SequenceModel(TaskModel):
         return None if FEATURES in inputs.targets else {"target": Padding()}
 
     def forward(self, inputs: Inputs) -> dict[str, LossSum]:
-        """Return the loss, summed over sequences."""
+        """Return the loss, summed over the sequences of a batch."""
         target = inputs.targets["target"]
         # A CUDA graph of fixed sizes computes further sequences, which are not scored.
         logits = sequence_logits(self.model, inputs)[: len(target)]

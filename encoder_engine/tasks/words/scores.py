@@ -35,7 +35,7 @@ TAG_SCORES = ("accuracy", "macro_f1")
 
 
 def scores_of_entities(gold: Rows, predicted: Rows) -> dict[str, float]:
-    """Return entity precision, recall and F1 by both countings, and word accuracy."""
+    """Return precision, recall and F1 of entities, as conlleval and strictly; and word accuracy."""
     found = {}
     for convention in CONVENTIONS:
         whole = entity_scores(gold, predicted, convention)[""]
@@ -51,7 +51,7 @@ def scores_of_tags(gold: Rows, predicted: Rows, labels: Sequence[str]) -> dict[s
 
 
 def row_f1(gold: Rows, predicted: Rows, *, entities: bool) -> npt.NDArray[np.float64]:
-    """Return each sentence's entity F1 (1 if there are no entities), or its accuracy of tags."""
+    """Return each sentence's F1 of entities (1 without any) or accuracy of tags, from 0 to 1."""
     if not entities:
         return np.array(
             [_accuracy([one], [two]) / 100.0 for one, two in zip(gold, predicted, strict=True)]

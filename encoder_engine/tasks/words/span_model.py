@@ -90,7 +90,7 @@ class SpanModel(TaskModel):
         return full_precision(self.head(rows_MD, inputs.rows.within))
 
     def forward(self, inputs: Inputs) -> dict[str, LossSum]:
-        """Return the summed cross-entropy of the spans."""
+        """Return the cross-entropy summed over the spans of a batch."""
         total = F.cross_entropy(
             self._logits(inputs),
             inputs.targets["classes"],

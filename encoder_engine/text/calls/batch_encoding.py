@@ -17,14 +17,14 @@ __all__ = ["BatchEncoding", "CharSpan", "TokenSpan", "batch_class"]
 
 
 class CharSpan(NamedTuple):
-    """Characters ``[start, end)`` of a text."""
+    """The characters from ``start`` to ``end - 1`` of a text."""
 
     start: int
     end: int
 
 
 class TokenSpan(NamedTuple):
-    """Tokens ``[start, end)`` of a row."""
+    """The tokens from ``start`` to ``end - 1`` of a row."""
 
     start: int
     end: int

@@ -58,7 +58,7 @@ class RowEncoding:
 
     @cached_property
     def tokens(self) -> list[str]:
-        """The tokens as the vocabulary writes them."""
+        """The row's tokens, as the vocabulary writes them."""
         return self._read_tokens()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -68,7 +68,7 @@ class RowEncoding:
         }
 
     def __len__(self) -> int:
-        """Return the number of tokens."""
+        """Return the number of tokens of the row."""
         return len(self.ids)
 
     def _is_in(self, place: int, sequence_index: int) -> bool:
@@ -102,7 +102,7 @@ class RowEncoding:
         return self.offsets[token_index]
 
     def word_to_tokens(self, word_index: int, sequence_index: int = 0) -> Span | None:
-        """Return the range of a word's tokens: the first, and the last plus one."""
+        """Return the range of a word's tokens in the row; ``None`` for a word without one."""
         places = [
             place
             for place, word in enumerate(self.word_ids)

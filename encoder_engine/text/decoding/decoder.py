@@ -121,7 +121,7 @@ def build_joiner(spec: DecoderSpec | None) -> TokenJoiner:
 
 
 class SpaceJoiner:
-    """Joins tokens by spaces."""
+    """Joins the tokens of a text by spaces."""
 
     def join(self, tokens: Sequence[str]) -> str:
         """Join the tokens of one text, with a space between them."""

@@ -71,7 +71,7 @@ def _template(pieces: tuple[TemplatePiece, ...]) -> list[tuple[int, list[int]]]:
 
 
 def build_bpe(model: BpeSpec, parts: EncoderParts) -> BatchEncoder:
-    """Build the encoder of a BPE model."""
+    """Build the C++ encoder of texts by a BPE model."""
     splitting, metaspace = model.splitting, model.splitting.metaspace
     if parts.trim:
         model.model.count_blanks(model.tokens)

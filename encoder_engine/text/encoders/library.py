@@ -196,7 +196,7 @@ def _is_failure(error: BaseException) -> bool:
 
 
 def _refused(error: BaseException, where: str, row: int | None) -> TextError:
-    """Return the error for a text on which Hugging Face tokenizers fails."""
+    """Make the error for a text on which Hugging Face tokenizers fails."""
     return TextError(
         f"{where} makes the library tokenizers fail: {error}; change the text, or in "
         "tokenizer.json the added tokens that it holds",

@@ -1,4 +1,4 @@
-"""Builds text normalizers, and normalizes added tokens, which are searched in texts."""
+"""Builds text normalizers, and normalizes added tokens, which are searched for in texts."""
 
 from __future__ import annotations
 

@@ -93,10 +93,11 @@ def read_bpe(top: JsonValue) -> BpeSpec:
 
 
 def check_merges(node: JsonValue) -> None:
-    """Refuse a library-encoded model whose vocabulary lacks a part or the result of a merge.
+    """Refuse a BPE model whose vocabulary lacks a part or the result of a merge.
 
-    The library removes as many bytes from the right part as ``continuing_subword_prefix`` has,
-    whichever these are, and ends the process if that splits a character.
+    Hugging Face tokenizers, which encodes it, removes as many bytes from the right part as
+    ``continuing_subword_prefix`` has, whichever these are, and ends the process if that splits a
+    character.
     """
     vocab = read_token_ids(node.get("vocab"))
     prefix = node.get("continuing_subword_prefix").optional(type(node).string) or ""
@@ -249,7 +250,7 @@ def _splits_nothing(node: JsonValue, normalizer: tuple[NormalizerStep, ...]) -> 
 
 
 def read_bpe_decoder(node: JsonValue) -> ByteLevelDecoderSpec | DecoderSteps | None:
-    """Read the decoder of a BPE model."""
+    """Read the ``decoder`` of a tokenizer.json with a BPE model; None: it has none."""
     if not node.is_null and node.kind() == "ByteLevel":
         return ByteLevelDecoderSpec(decoder=_dump(node.value))
     return read_decoder_steps(node)

@@ -141,7 +141,7 @@ class _Named:
         return NamedToken(where=item.where, content=content.string(), flags=flags)
 
     def all(self) -> list[NamedToken]:
-        """Return every token that the file names."""
+        """Return all tokens that the file names, in every kind of entry."""
         groups: list[Any] = [self.parts, self.strings, self.objects, *self.tables.values()]
         listed = [token for tokens in self.lists.values() for token in tokens or []]
         return [token for group in groups for token in group.values()] + listed

@@ -40,7 +40,7 @@ NUMBER_COMMA_PENALTY = 100.0
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """The special tokens and templates of a tokenizer class of transformers."""
+    """What a tokenizer class of transformers gives a SentencePiece model: tokens and templates."""
 
     names: dict[str, str]  # by part: bos, eos, unk, sep, pad, cls, mask
     single: tuple[tuple[str, int], ...]  # parts, "A" and "B", each with its segment
@@ -206,7 +206,7 @@ def _added_tokens(
     settings: _Settings,
     name: str,
 ) -> list[dict[str, Any]]:
-    """Return the tokens that are searched in texts before the model: special, symbols, sentinels.
+    """Return the tokens to search texts for before the model: special tokens, symbols, sentinels.
 
     Where the companion files list further tokens, the model's symbols and the sentinels are left
     out.

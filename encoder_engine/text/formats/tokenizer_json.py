@@ -85,7 +85,7 @@ def spec_from_content(content: bytes, path: Path) -> TokenizerSpec:
 
 
 def read_exactly(top: JsonValue) -> TokenizerSpec:
-    """Read a parsed tokenizer.json; the engine encodes, or else Hugging Face tokenizers."""
+    """Read a parsed tokenizer.json for the engine, or else for Hugging Face tokenizers."""
     try:
         return spec_from_json(top)
     except TokenizerFileError as refusal:
@@ -201,7 +201,7 @@ def _read_model(top: JsonValue, reason: str) -> tuple[ModelSpec, DecoderSpec | N
 
 
 def _read_added_tokens(node: JsonValue, model: ModelSpec) -> tuple[AddedTokenSpec, ...]:
-    """Read the added tokens; refuse ids other than Hugging Face tokenizers would assign."""
+    """Read the added tokens; refuse ids that Hugging Face tokenizers would not give them."""
     out: list[AddedTokenSpec] = []
     if node.is_null:
         return ()

@@ -109,7 +109,7 @@ def _check_pre_tokenizer(node: JsonValue) -> None:
 
 
 def read_wordpiece_decoder(node: JsonValue) -> WordPieceDecoderSpec | None:
-    """Read the decoder of a WordPiece model."""
+    """Read the ``decoder`` of a tokenizer.json with a WordPiece model; None: it has none."""
     if node.is_null:
         return None
     kind = node.kind()

@@ -70,7 +70,7 @@ class BpeSpec:
 
     @property
     def description(self) -> str:
-        """A short description of the model, for messages."""
+        """A few words on the tokenizer's model, such as its type, for messages."""
         return f"BPE of {'bytes' if self.splitting.byte_level else 'characters'}"
 
     def lowercased(self) -> BpeSpec:

@@ -73,7 +73,7 @@ class WordPieceSpec:
 
     @property
     def description(self) -> str:
-        """A short description of the model, for messages."""
+        """A few words on the tokenizer's model, such as its type, for messages."""
         return f"WordPiece, {'lower-cased' if self.normalizer.lowercase else 'cased'}"
 
     def lowercased(self) -> WordPieceSpec:
@@ -85,7 +85,7 @@ class WordPieceSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class AddedTokenSpec:
-    """A token that is searched in texts before the model encodes the text around it."""
+    """A token that is searched for in texts, before the model encodes what is between."""
 
     content: str
     id: int
@@ -128,7 +128,7 @@ DecoderSpec: TypeAlias = (
 
 @dataclass(frozen=True, kw_only=True)
 class TruncationSpec:
-    """The truncation that a tokenizer.json states: kept for callers, not applied by itself."""
+    """The truncation that a tokenizer.json states: callers may read it; it is not applied."""
 
     max_length: int
     strategy: Strategy
@@ -138,7 +138,7 @@ class TruncationSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class PaddingSpec:
-    """The padding that a tokenizer.json states: kept for callers, not applied by itself."""
+    """The padding that a tokenizer.json states: callers may read it; it is not applied."""
 
     length: int | None  # None: as long as the longest row
     direction: Side
@@ -150,7 +150,7 @@ class PaddingSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class SpecialTokenNames:
-    """The special tokens by role; ``None`` where the tokenizer has none."""
+    """A tokenizer's special tokens by role; ``None`` where it has none."""
 
     unk: str | None = None
     cls: str | None = None

@@ -149,7 +149,7 @@ class UnigramSpec:
 
     @property
     def description(self) -> str:
-        """A short description of the model, for messages."""
+        """A few words on the tokenizer's model, such as its type, for messages."""
         return "Unigram"
 
     def lowercased(self) -> UnigramSpec:
@@ -206,13 +206,13 @@ class SentencePieceSpec:
 
     @property
     def symbols(self) -> list[str]:
-        """The user-defined pieces, which normalization leaves unchanged and which always match."""
+        """The user-defined pieces: normalization leaves them unchanged, and they always match."""
         kinds = enumerate(self.kinds)
         return [self.pieces[index] for index, kind in kinds if kind == "user_defined"]
 
     @property
     def description(self) -> str:
-        """A short description of the model, for messages."""
+        """A few words on the tokenizer's model, such as its type, for messages."""
         return "SentencePiece Unigram"
 
     def lowercased(self) -> SentencePieceSpec:

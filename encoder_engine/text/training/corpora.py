@@ -132,7 +132,7 @@ def open_corpora(corpora: Corpora | Iterable[str]) -> Corpora:
 def count_texts(
     corpora: Corpora, see: Callable[[str], None], watch: Callable[[Stage, int], None]
 ) -> dict[str, CorpusCount]:
-    """Count the texts of each corpus, and call ``see`` with each text."""
+    """Count the texts of each corpus, by its label; call ``see`` with each text."""
     counts: dict[str, CorpusCount] = {}
     done = 0
     for name, texts in corpora.items():

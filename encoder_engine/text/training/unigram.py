@@ -158,7 +158,7 @@ def _missing(library: str) -> MissingDependencyError:
 
 
 def _field(message: bytes, number: int) -> bytes:
-    """Return a bytes field of a protobuf message; of several values the last counts."""
+    """Return the bytes of a protobuf message's field; of several values the last counts."""
     place, found = 0, b""
     while place < len(message):
         key, place = _varint(message, place)

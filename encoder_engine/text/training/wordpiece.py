@@ -39,7 +39,7 @@ class Alphabet:
         self._kinds: dict[str, str] = {}
 
     def see(self, line: str) -> None:
-        """Count the characters of a line."""
+        """Count the characters of a line of text."""
         text = f" {self._normalizer.normalize_str(line)}"
         self._pairs.update(pairwise(text))
 

@@ -61,7 +61,7 @@ FREE = {
 
 
 class Trainer(Loop):
-    """Trains a model by a recipe, in a folder from which an interrupted run resumes.
+    """Pretrains a model by a recipe, in a folder from which an interrupted run resumes.
 
     The folder gets ``recipe.json``, ``corpus.sha256``, ``log.jsonl``, ``speed.jsonl``,
     ``checkpoints/`` and, at the end, ``curves.svg`` and ``model/``.
@@ -76,7 +76,7 @@ class Trainer(Loop):
 
     @property
     def recipe(self) -> TrainingRecipe:
-        """All settings of the run."""
+        """All settings of the pretraining run."""
         return self.course.recipe
 
     @property
@@ -107,7 +107,7 @@ class Pretraining(Course):
 
     @property
     def max_length(self) -> int:
-        """The most tokens of a sequence."""
+        """The most tokens of a training sequence."""
         return self.recipe.data.max_length
 
     def read(self, *, verify: bool) -> None:
@@ -121,7 +121,7 @@ class Pretraining(Course):
         warn_of_repetition(self.recipe, self.text)
 
     def build_model(self) -> TrainingModel:
-        """Make the model: random weights, or those of the recipe's checkpoint."""
+        """Make the model to pretrain: random weights, or those of the recipe's checkpoint."""
         return build_model(self.recipe, self.text.corpus, self.objectives)
 
     def _loader(self, samples: Samples | Pairs, *, seed: int, alpha: float | None) -> Loader:

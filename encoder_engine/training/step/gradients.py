@@ -138,7 +138,7 @@ class Gradients:
         return loss, torch.stack([found[name].total.detach().double() for name in scales])
 
     def _synchronised(self, last: bool) -> AbstractContextManager[Any]:
-        """Return a context in which ranks exchange gradients, but only for the last micro-batch."""
+        """Return a context for the backward pass: ranks exchange gradients only if ``last``."""
         if self._world.size == 1:
             return nullcontext()
         if self._sharding == "full":

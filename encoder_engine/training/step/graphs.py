@@ -93,7 +93,7 @@ class StepGraphs:
 
     @property
     def is_captured(self) -> bool:
-        """True once a graph computes micro-batches and another graph computes the update."""
+        """True once CUDA graphs compute both micro-batches and the update of the weights."""
         return self._update is not None and any(part.graph for part in self._parts.values())
 
     def begin(self, parts: Sequence[Inputs]) -> None:
@@ -203,7 +203,7 @@ class StepGraphs:
         return graph
 
     def _drop_graphs(self) -> None:
-        """Free all graphs together, because they share memory."""
+        """Free all CUDA graphs together, because they share memory."""
         self._parts.clear()
         self._update = self._pool = None
 
