@@ -28,7 +28,7 @@ __all__ = ["CurvePoint", "prune_curve", "read_examples", "save_pruned"]
 
 
 class CurvePoint(NamedTuple):
-    """A model's main score without ``removed`` attention heads: without the least important ones.
+    """A model's main score without its ``removed`` least important attention heads.
 
     ``random``: the score without as many heads drawn at random.
     """
