@@ -105,7 +105,7 @@ def read_constructions(
 def measure_preferences(
     filler: MaskFiller, pairs: Sequence[ConstructionPair], *, within_words: bool = True
 ) -> Values:
-    """Return the log-likelihood of own minus English-like sentences, float64 [n, 2].
+    """Return the log-likelihood of each own sentence minus its English-like one, float64 [n, 2].
 
     The first column holds differences of sums over tokens, the second of their means. See
     :meth:`MaskFiller.score`. Raises :class:`InputError` for a sentence without a token, or of more
@@ -131,7 +131,7 @@ def measure_preferences(
 
 
 def summarise_preferences(differences: Values, *, samples: int = 1000, seed: int = 0) -> Preference:
-    """Return the mean preferences from :func:`measure_preferences`' values, with intervals."""
+    """Return the means of what :func:`measure_preferences` returned, with intervals."""
     preferred = 50.0 * (1.0 + np.sign(differences[:, 0]))
     whole, each, share = (
         _interval(values, samples, seed) for values in (*differences.T, preferred)
@@ -142,7 +142,7 @@ def summarise_preferences(differences: Values, *, samples: int = 1000, seed: int
 def compare_preferences(
     multilingual: Values, monolingual: Values, *, samples: int = 1000, seed: int = 0
 ) -> Accent:
-    """Return the accent from :func:`measure_preferences`' values of two models."""
+    """Return the accent, given what :func:`measure_preferences` returned for two models."""
     if multilingual.shape != monolingual.shape:
         raise InputError(
             f"{len(multilingual)} and {len(monolingual)} pairs were measured; give the same pairs"

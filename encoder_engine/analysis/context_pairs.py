@@ -37,8 +37,9 @@ class ContextPair(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class PairScores:
-    """Accuracy, in percent, on the half of the words that ``threshold`` was not chosen on.
+    """Accuracy, in percent, of decisions whether two words have the same sense, by their cosine.
 
+    Only the half of the words that ``threshold`` was not chosen on are scored.
     ``constant``: the accuracy, on the same words, of always giving the more frequent answer.
     """
 
@@ -77,7 +78,7 @@ def _find(lemma: str, words: list[str]) -> SenseWord | None:
 
 
 def _shared(lemma: str, word: str) -> float:
-    """Return how many initial letters two words share; infinity if the words are equal."""
+    """Return how many initial letters a word shares with a lemma; infinity if they are equal."""
     if lemma == word:
         return float("inf")
     equal = [a == b for a, b in zip(lemma, word, strict=False)]
@@ -90,7 +91,7 @@ def score_pairs(
     zscore: ZScore | None = None,
     seed: int = 0,
 ) -> PairScores:
-    """Choose a threshold on the pairs of half of the words, and decide those of the others.
+    """Choose a cosine threshold on the pairs of half of the words; decide those of the others.
 
     vectors_of: a function from words to vectors, [n, D], such as :func:`word_vectors`.
     """
@@ -126,7 +127,10 @@ def _cosines(
 
 
 def _best_threshold(cosines: npt.NDArray[np.float64], same: npt.NDArray[np.bool_]) -> float:
-    """Return the cosine threshold for "same" with the highest accuracy; the lowest of equals."""
+    """Return the least cosine at which pairs are to be called "same", by the highest accuracy.
+
+    Of equally good thresholds the lowest.
+    """
     order = np.argsort(cosines, kind="stable")
     labels = same[order]
     # right[k]: right answers if the first k pairs are called different, and the others the same.

@@ -1,4 +1,4 @@
-"""Reads the sentences of a corpus as words, and measures their vectors' mean and deviation."""
+"""Reads a corpus's sentences as lists of words; measures its word vectors' mean and deviation."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ __all__ = ["measure_corpus", "read_sentences"]
 
 
 def read_sentences(path: str | os.PathLike[str], num_rows: int | None = None) -> list[list[str]]:
-    """Return the first sentences of a CoNLL-U or CoNLL file, or a table's ``text``, as words.
+    """Return the first ``num_rows`` sentences of a file as lists of words; None: all sentences.
 
-    Raises :class:`InputError` for a file without a sentence.
+    The file is CoNLL-U, CoNLL, or a table with a column ``text``. Raises :class:`InputError` for a
+    file without a sentence.
     """
     found = [words for words in islice(_sentences(path), num_rows) if words]
     if not found:
@@ -43,7 +44,7 @@ def _sentences(path: str | os.PathLike[str]) -> Iterator[list[str]]:
 
 
 def measure_corpus(subject: Subject, path: str, num_rows: int) -> ZScore:
-    """Measure mean and deviation of a corpus's word vectors, the sums of the last four layers."""
+    """Measure mean and deviation of a corpus's word vectors, each a sum of the last four layers."""
     last = subject.num_layers
     first = max(0, last - LAST_LAYERS + 1)
     vectors = [

@@ -31,7 +31,10 @@ __all__ = ["Edge", "EdgeSet", "edge_states", "read_edges", "split_edges"]
 
 
 class Edge(NamedTuple):
-    """A labelled span, or pair of spans, of a sentence; ``spans``: word ranges, end exclusive."""
+    """A labelled span, or pair of spans, of a sentence, of which a probe predicts the label.
+
+    ``sentence``: its index in the set; ``spans``: ranges of words, end exclusive.
+    """
 
     sentence: int
     spans: tuple[Span, ...]
@@ -39,7 +42,7 @@ class Edge(NamedTuple):
 
 
 class EdgeSet(NamedTuple):
-    """Sentences of words, and the edges in them; all edges have one span, or all have two.
+    """Sentences of words, and their edges (labelled spans): all of one span, or all of two.
 
     ``label``: the column of the labels.
     """
@@ -49,7 +52,7 @@ class EdgeSet(NamedTuple):
     label: str = ""
 
     def word_type(self, edge: Edge) -> str:
-        """Return the words of an edge's spans; the control task has one label for each of these."""
+        """Return the words of an edge's spans: the control task gives equal words one label."""
         words = self.sentences[edge.sentence]
         return "\t".join(" ".join(words[start:stop]) for start, stop in edge.spans)
 
@@ -57,7 +60,7 @@ class EdgeSet(NamedTuple):
 def read_edges(
     path: str | os.PathLike[str], column: str = "upos", num_rows: int | None = None
 ) -> EdgeSet:
-    """Read the edges of a file.
+    """Read labelled spans, or pairs of spans, from a file.
 
     ``.conllu``: each word has its ``upos``, ``xpos`` or another column; ``deprel`` labels the pair
     of a word and its head, without the root. ``.conll``: each word has its tag. ``.jsonl``: edge
@@ -147,9 +150,9 @@ def split_edges(edges: EdgeSet, num_train: int) -> tuple[EdgeSet, EdgeSet]:
 
 
 def edge_states(subject: Subject, edges: EdgeSet) -> tuple[npt.NDArray[np.float32], list[Edge]]:
-    """Return every layer's vectors of the edges, float32 [L + 1, n, spans * D], and the n edges.
+    """Return every layer's vectors of n labelled spans, float32 [L + 1, n, spans * D], and the n.
 
-    A span is the mean of its words; edges with a span that has no token are left out.
+    A span's vector is the mean of its words'; edges with a span that has no token are left out.
     """
     of_sentence: dict[int, list[Edge]] = {}
     for edge in edges.edges:

@@ -29,8 +29,9 @@ BATCH_TOKENS = 1024
 
 
 class RelationScore(NamedTuple):
-    """The best attention head of a relation, and the best fixed offset, in percent of its pairs.
+    """The best attention head of a syntactic relation, and the best fixed offset.
 
+    Accuracies are in percent of the ``number`` pairs of words in the relation.
     ``from_dependent``: the head attends from the dependent to the syntactic head; False: the
     reverse.
     ``offset``: the position of the syntactic head minus the dependent's, in words.
@@ -49,7 +50,10 @@ class RelationScore(NamedTuple):
 
 
 def score_relations(subject: Subject, edges: EdgeSet, *, least: int = 50) -> list[RelationScore]:
-    """Return the best head of each relation with at least ``least`` pairs, most frequent first."""
+    """Return the best attention head of each syntactic relation, the most frequent relation first.
+
+    ``least``: relations of fewer pairs of words are left out.
+    """
     pairs: dict[int, list[tuple[int, int, str]]] = {}
     for edge in edges.edges:
         (dependent, _), (head, _) = edge.spans
@@ -99,8 +103,9 @@ def _score(
 
 
 def points_over_offset(scores: Sequence[RelationScore]) -> dict[tuple[int, int], float]:
-    """Return each head's greatest lead over the best fixed offset of a relation, in points.
+    """Return, by (layer, head), how far an attention head surpasses fixed offsets, in points.
 
+    It is the greatest lead, over all relations, of its accuracy over that of the best fixed offset.
     A head counts as finding a relation where the lead is at least 10 (Voita et al. 2019).
     """
     found: dict[tuple[int, int], float] = {}
@@ -115,9 +120,10 @@ def points_over_offset(scores: Sequence[RelationScore]) -> dict[tuple[int, int],
 def _most_attended(
     subject: Subject, batch: WordBatch
 ) -> Iterator[tuple[int, Sequence[int], npt.NDArray[np.int64]]]:
-    """Yield each sentence, its words, and the word that each word attends to most, [heads, words].
+    """Yield, per sentence, its index, its words' indices, and the word each attends to most.
 
-    A long sentence is yielded once for each window, with the words of the window.
+    The last are int64 [heads, words]: places in the list of words. A long sentence is yielded once
+    for each window, with the words of the window.
     """
     with torch.no_grad():
         output = subject.encoder(batch.batch, output_attentions=True, output_pooled=False)

@@ -1,7 +1,7 @@
 """Attention heads: statistics over a corpus, and kinds (Clark et al. 2019; Voita et al. 2019).
 
 How it works: every block summarises its attention weights in tiles, so that no matrix of weights is
-stored; the means are over the queries that are not special tokens.
+stored; the means are over the queries (the tokens that attend) that are not special tokens.
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ SYNTACTIC = 10.0
 
 @dataclass(frozen=True, kw_only=True)
 class HeadSummary:
-    """Means of a head over the queries of a corpus; shares in percent.
+    """Means of an attention head over the queries of a corpus; shares in percent.
 
+    ``maximum``: the greatest weight of a query. ``distance``: of the tokens attended to, in tokens.
     ``entropy`` in nats; ``evenness``: the entropy as a share of that of equal weights.
     ``offset``: the most frequent offset of the greatest weight from the query; ``offset_share``:
     the queries that have it. ``previous``, ``itself``, ``following``, ``first``, ``special``,
@@ -66,7 +67,7 @@ class HeadSummary:
 def measure_heads(
     subject: Subject, sentences: Sequence[Sequence[str]], *, batch_tokens: int = 4096
 ) -> list[HeadSummary]:
-    """Measure every head; layers and heads count from 0."""
+    """Summarise every attention head over sentences; layers and heads count from 0."""
     batches = [b.batch for b in subject.word_batches(sentences, batch_tokens=batch_tokens)]
     vocabulary = subject.tokenizer.vocab_size
     frequencies = np.zeros(vocabulary, np.int64)
@@ -116,7 +117,7 @@ def _punctuation(subject: Subject) -> torch.Tensor:
 def _rarest(
     batch: PackedBatch, frequencies: Counts, special: npt.NDArray[np.bool_]
 ) -> npt.NDArray[np.bool_]:
-    """Return which tokens are the rarest of their sequence, special ones aside, bool [T]."""
+    """Mark the tokens that are the rarest of their sequence, special ones aside, bool [T]."""
     ids = batch.input_ids.cpu().numpy()
     counts = np.where(special[ids], np.iinfo(np.int64).max, frequencies[ids])
     rarest: npt.NDArray[np.bool_] = np.zeros(len(ids), np.bool_)
@@ -134,7 +135,7 @@ def _values(
     queries: npt.NDArray[np.bool_],
     rarest: npt.NDArray[np.bool_],
 ) -> npt.NDArray[np.float64]:
-    """Return eleven statistics of each query and head, float64 [n, H, 11].
+    """Return twelve numbers of each query and attention head, float64 [n, H, 12].
 
     The first is 1, whose sum is the number of queries; the others are those that
     :class:`HeadSummary` averages.
@@ -192,9 +193,9 @@ def _summary(
 
 
 def kinds_of(summary: HeadSummary, points: float | None = None) -> tuple[str, ...]:
-    """Return a head's kinds, such as positional.
+    """Return an attention head's kinds: positional, special, rare, broad, syntactic, or none.
 
-    ``points``: its lead by :func:`points_over_offset`.
+    ``points``: its lead by :func:`points_over_offset`; None: not measured.
     """
     found = {
         "positional": summary.offset_share >= POSITIONAL,

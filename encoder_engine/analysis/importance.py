@@ -33,14 +33,14 @@ BATCH_TOKENS = 4096
 
 
 class _Gates:
-    """Records the output of every block's heads in a forward pass, and each row's sequence."""
+    """Records the outputs of all attention heads in a forward pass, and each row's sequence."""
 
     def __init__(self) -> None:
         self.outputs: dict[int, Tensor] = {}
         self.owners: dict[int, Tensor] = {}
 
     def watch(self, number: int, attention: nn.Module) -> list[Any]:
-        """Register hooks that record a block's heads; return the hooks."""
+        """Register hooks that record the output of a block's attention heads; return the hooks."""
 
         def note(_: nn.Module, arguments: tuple[Any, ...]) -> None:
             _, inputs, *rows = arguments
@@ -79,8 +79,9 @@ def _watched(encoder: Encoder) -> Iterator[_Gates]:
 def head_importance(
     predictor: Predictor, examples: Sequence[Any], *, batch_tokens: int = BATCH_TOKENS
 ) -> list[npt.NDArray[np.float64]]:
-    """Return the importance of each block's heads, float64 [H], over labelled examples.
+    """Return the importance of the attention heads of each block, float64 [H] per block.
 
+    ``examples``: labelled examples, of whose loss the gradient is taken.
     For a block that is used several times, the last use counts. Raises :class:`InputError` for
     examples without labels.
     """

@@ -64,7 +64,7 @@ class LayerIsotropy:
 
 
 def feature_cosines(vectors_ND: Vectors) -> Cosines:
-    """Return the mean cosine of all pairs of different rows; zero rows are left out.
+    """Return the mean cosine of all pairs of different rows; rows of zeros are left out.
 
     Raises :class:`InputError` for fewer than two rows that are not zero.
     """
@@ -81,7 +81,7 @@ def feature_cosines(vectors_ND: Vectors) -> Cosines:
 def measure_isotropy(
     subject: Subject, sentences: Sequence[Sequence[str]], *, num_features: int = 3
 ) -> list[LayerIsotropy]:
-    """Measure every layer, 0 being the embeddings, on the first subwords of all words."""
+    """Measure the isotropy of every layer, 0 being the embeddings, on all words' first subwords."""
     batches = [found.states for found in subject.word_states(sentences, "first")]
     return [
         _measure(layer, np.concatenate([states[layer] for states in batches]), num_features)
@@ -104,11 +104,11 @@ def _measure(layer: int, vectors_ND: Vectors, num_features: int) -> LayerIsotrop
 
 
 def standardise_embedder(embedder: Embedder, texts: Sequence[str]) -> Embedder:
-    """Return an embedder whose vectors are z-scores by the vectors of ``texts``.
+    """Return an embedder whose vectors are z-scores, by mean and deviation of vectors of ``texts``.
 
     The z-scores are a dense layer after the embedder's modules, before normalization, so that
     ``save_pretrained`` writes a directory that every loader of sentence-transformers reads. Dead
-    features are 0.
+    features (of hardly any deviation) are 0.
     """
     embedder.refuse_routes()
     zscore = ZScore.fit(embedder.encode(texts, normalize_embeddings=False))

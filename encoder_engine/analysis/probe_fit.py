@@ -39,7 +39,7 @@ class Probe(nn.Module):
         nn.init.zeros_(self.output.bias)
 
     def forward(self, states_LND: Tensor) -> Tensor:
-        """Return the scores of the labels, [n, C]."""
+        """Return the scores of the labels for hidden states, [n, C]."""
         mixed_ND = states_LND[0]
         if self.mix is not None:
             mixed_ND = torch.einsum("l,lnd->nd", self.mix.softmax(0), states_LND)
@@ -49,7 +49,7 @@ class Probe(nn.Module):
         return scores
 
     def matrices(self) -> Iterator[Tensor]:
-        """Yield the weights that the penalty shrinks."""
+        """Yield the probe's matrices, whose squares are the penalty in the loss."""
         yield from (parameter for parameter in self.parameters() if parameter.dim() == 2)
 
 
@@ -82,7 +82,7 @@ def fit_probe(
     steps: int = 300,
     seed: int = 0,
 ) -> FittedProbe:
-    """Train a probe on float32 [L, n, D] and int64 labels [n].
+    """Train a probe on hidden states, float32 [L, n, D], with labels, int64 [n].
 
     hidden: features of the hidden layer; 0: a linear probe.
     """

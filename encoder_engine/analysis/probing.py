@@ -32,7 +32,7 @@ __all__ = ["LayerProbe", "MixProbe", "ProbeData", "probe_layers", "probe_mixes"]
 
 @dataclass(frozen=True, kw_only=True)
 class LayerProbe:
-    """The accuracy, in percent, of one layer's probe on the task and on the control task."""
+    """The accuracy, in percent, of a probe on one layer, for the task and for the control task."""
 
     layer: int
     accuracy: float
@@ -41,13 +41,13 @@ class LayerProbe:
 
     @property
     def selectivity(self) -> float:
-        """The accuracy minus the accuracy on the control task, in points."""
+        """The accuracy on the task minus that on the control task, in percentage points."""
         return self.accuracy - self.control
 
 
 @dataclass(frozen=True, kw_only=True)
 class MixProbe:
-    """Probes of mixes of layers 0 to l.
+    """Probes of mixes of layers 0 to l, for each l.
 
     ``accuracies``: in percent, of each l.
     ``weights``: the learned weights of the mix of all layers.
@@ -65,8 +65,9 @@ class MixProbe:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ProbeData:
-    """Centred states [L + 1, n, D] of training and test edges, and the labels [n] of each.
+    """What probes are trained and tested on: layers' vectors of edges, and the edges' labels.
 
+    An edge is a labelled span or pair of spans. The vectors are centred, [L + 1, n, D]; labels [n].
     ``train_control``, ``test_control``: the labels of the control task. A test label that training
     does not have is -1, which is never predicted.
     """
@@ -81,7 +82,7 @@ class ProbeData:
 
     @classmethod
     def measure(cls, subject: Subject, train: EdgeSet, test: EdgeSet, seed: int = 0) -> ProbeData:
-        """Compute the states of training and test edges, once for all probes.
+        """Compute the vectors of training and test edges, once for all probes.
 
         Raises :class:`InputError` for fewer than two labels, and for edges of one span beside edges
         of two.
@@ -117,7 +118,7 @@ class ProbeData:
 
     @property
     def most_frequent(self) -> float:
-        """The share of test edges, in percent, with training's most frequent label."""
+        """The share of test edges, in percent, whose label is the most frequent one in training."""
         constant = self.train_labels.bincount().argmax()
         return 100.0 * float((self.test_labels == constant).double().mean())
 
@@ -125,7 +126,7 @@ class ProbeData:
 def _states(
     subject: Subject, train: EdgeSet, test: EdgeSet
 ) -> tuple[list[npt.NDArray[np.float32]], list[list[Edge]]]:
-    """Return states and edges of training and test; halves of one file are computed in one pass."""
+    """Return vectors and edges of training and of test; parts of one file are computed together."""
     tested = {edge.sentence for edge in test.edges}
     if train.sentences is not test.sentences or any(e.sentence in tested for e in train.edges):
         found = [edge_states(subject, part) for part in (train, test)]
@@ -138,7 +139,7 @@ def _states(
 
 
 def _control_labels(types: list[list[str]], labels: Tensor, seed: int) -> list[Tensor]:
-    """Return random control labels of training and test edges, the same for equal words."""
+    """Return random control labels of training and test edges; equal words have equal labels."""
     names = sorted({name for part in types for name in part})
     counts = labels.bincount().double().numpy()
     drawn = np.random.default_rng(seed).choice(
@@ -151,7 +152,7 @@ def _control_labels(types: list[list[str]], labels: Tensor, seed: int) -> list[T
 def probe_layers(
     data: ProbeData, *, hidden: int = 0, control: bool = True, steps: int = 300
 ) -> tuple[LayerProbe, ...]:
-    """Fit a probe of the task, and one of the control task, on each layer by itself."""
+    """Fit, on each layer alone, a probe of the task and one of the control task; score both."""
     found = []
     for layer in range(len(data.train)):
         train, test = data.train[layer : layer + 1], data.test[layer : layer + 1]
@@ -168,7 +169,7 @@ def probe_layers(
 
 
 def probe_mixes(data: ProbeData, *, hidden: int = 0, steps: int = 300) -> MixProbe:
-    """Fit probes of the mixes of layers 0 to l, for every l."""
+    """Fit and score probes of the mixes of layers 0 to l, for every l."""
     fitted = [
         fit_probe(
             data.train[: layer + 1],

@@ -1,4 +1,4 @@
-"""Removes attention heads, either by zeroing weights or by cutting them out of the matrices.
+"""Removes attention heads from an encoder: zeroes their weights, or cuts them out of the matrices.
 
 Both are equivalent to a gate of 0 on the head's output. Zeroed checkpoints load everywhere.
 """
@@ -31,7 +31,7 @@ __all__ = ["check_cut", "cut_heads", "least_important", "random_heads", "zero_he
 
 
 def least_important(importance: Sequence[npt.NDArray[np.float64]], number: int) -> list[Head]:
-    """Return the ``number`` heads (block, head) of the least importance.
+    """Return the ``number`` attention heads (block, head) of the least importance.
 
     A block's importances are divided by their Euclidean norm, as Michel et al. (2019) do.
     """
@@ -43,7 +43,7 @@ def least_important(importance: Sequence[npt.NDArray[np.float64]], number: int) 
 
 
 def random_heads(encoder: Encoder, number: int, seed: int) -> list[Head]:
-    """Return ``number`` heads drawn without replacement."""
+    """Return ``number`` attention heads (block, head), drawn without replacement."""
     blocks = encoder.spec.blocks
     heads = [
         (n, head) for n, block in enumerate(blocks) for head in range(block.attention.num_heads)
@@ -68,7 +68,7 @@ def zero_heads(encoder: Encoder, heads: Sequence[Head]) -> None:
 
 @contextmanager
 def zeroed(encoder: Encoder, heads: Sequence[Head]) -> Iterator[None]:
-    """Zero heads within this context, and restore their weights after it."""
+    """Set the output weights of heads to 0 within this context; restore them after it."""
     weights = [block.get_submodule("attention.output").weight for block in encoder.blocks]
     saved = [weight.detach().clone() for weight in weights if isinstance(weight, torch.Tensor)]
     try:
@@ -98,7 +98,7 @@ def _by_block(heads: Sequence[Head]) -> dict[int, set[int]]:
 
 @torch.no_grad()
 def cut_heads(encoder: Encoder, heads: Sequence[Head]) -> None:
-    """Remove heads from the weights of an encoder, in place; its blocks then differ in heads.
+    """Remove attention heads from an encoder's weights, in place; blocks may then differ in heads.
 
     Such an encoder is faster. ``save_pretrained`` names the heads in the configuration's
     ``pruned_heads``, which transformers reads before its fifth version; :func:`zero_heads` keeps
@@ -123,7 +123,7 @@ def cut_heads(encoder: Encoder, heads: Sequence[Head]) -> None:
 
 
 def _all_pruned(encoder: Encoder, removed: dict[int, set[int]]) -> dict[str, list[int]]:
-    """Return all heads that each block has lost, numbered as in the unpruned block.
+    """Return all heads that each block has lost, by block, numbered as in the unpruned block.
 
     ``removed``: the heads that each block loses now, numbered among its remaining heads.
     """

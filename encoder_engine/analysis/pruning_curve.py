@@ -28,7 +28,10 @@ __all__ = ["CurvePoint", "prune_curve", "read_examples", "save_pruned"]
 
 
 class CurvePoint(NamedTuple):
-    """The main score after removing ``removed`` heads: the least important, or random ones."""
+    """A model's main score without its ``removed`` least important attention heads.
+
+    ``random``: the score without as many heads drawn at random.
+    """
 
     removed: int
     score: float
@@ -38,7 +41,7 @@ class CurvePoint(NamedTuple):
 def read_examples(
     predictor: Predictor, files: Sequence[str], num_rows: int | None = None
 ) -> list[Any]:
-    """Return the examples in files, read in the same way as in training.
+    """Return the rows of files as examples of the predictor's task, read as in training.
 
     Raises :class:`RowError` for a row that the main score of the task does not score.
     """
@@ -60,7 +63,7 @@ def prune_curve(
     points: int,
     seed: int = 0,
 ) -> list[CurvePoint]:
-    """Score the model with 0 up to all of its heads removed, at ``points`` evenly spaced counts."""
+    """Score a model with 0 up to all of its attention heads removed, at ``points`` even steps."""
     encoder = predictor.module.encoder
     num_heads = sum(map(len, importance))
     numbers = np.unique(np.linspace(0, num_heads, min(points, num_heads) + 1).astype(np.int64))
@@ -87,7 +90,7 @@ def save_pruned(
     *,
     keep_shape: bool = False,
 ) -> None:
-    """Cut heads out of the model and write it with its tokenizer and task.
+    """Cut heads (block, head) out of a model, and write it with its tokenizer and task.
 
     keep_shape: set the heads' output weights to 0 instead, a shape that every transformers loads.
     """

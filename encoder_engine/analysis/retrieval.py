@@ -43,7 +43,7 @@ BLOCK = 1024
 
 @dataclass(frozen=True, kw_only=True)
 class TranslationScores:
-    """Percent of the texts whose nearest text on the other side is their translation (P@1).
+    """Percent of the texts whose nearest text in the other language is their translation (P@1).
 
     ``forward``: from the first column to the second; ``backward``: the other way; by the cosine,
     and by the ratio margin. Intervals are 95% bootstraps over pairs.
@@ -57,7 +57,7 @@ class TranslationScores:
 
 
 class Candidates(NamedTuple):
-    """A query, its documents, and their relevance, a number of at least 0 each."""
+    """A query and its documents, each with its relevance, a number of at least 0."""
 
     query: str
     documents: list[str]
@@ -124,10 +124,11 @@ def _percent(right: npt.NDArray[np.bool_], rows: npt.NDArray[np.int64]) -> float
 
 
 def margin_scores(cosines: Floats, queries: Floats, documents: Floats) -> Floats:
-    """Return cosines [q, n] over the mean of both sides' mean cosine with their neighbours.
+    """Return the ratio margin of queries and documents, [q, n], by their cosines [q, n].
 
-    ``queries`` [q], ``documents`` [n]: mean cosines with the nearest texts of the other side. Texts
-    unlike all others may have a mean that is not positive; the least positive number replaces it.
+    It is the cosine divided by the mean of ``queries`` [q] and ``documents`` [n]: the mean cosines
+    of each text with its nearest texts of the other side. Texts unlike all others may have a mean
+    that is not positive; the least positive number replaces it.
     """
     least = np.finfo(np.float32).tiny
     means = np.maximum((queries[:, None] + documents) / 2, least)
@@ -157,7 +158,10 @@ def _neighbour_means(from_: Floats, to: Floats) -> Floats:
 def read_candidates(
     files: Sequence[str], *, query: str, document: str, label: str
 ) -> list[Candidates]:
-    """Read rows of a query, a document and its relevance; rows of one query are one ranking."""
+    """Read rows of a query, a document and its relevance; the rows of a query are one ranking.
+
+    ``query``, ``document``, ``label``: the names of the columns.
+    """
     found: dict[str, Candidates] = {}
     keywords = {query: "query=", document: "document=", label: "label="}
     for record in chain.from_iterable(map(partial(read_table, keywords=keywords), files)):

@@ -28,7 +28,7 @@ LISTED = 12
 
 
 def sense_table(scores: Mapping[str, SenseScores], *, with_zscore: bool) -> Table:
-    """Return the scores of each set of words as a table."""
+    """Return the scores of word senses as a table, with a row for each set of words."""
     rows = [
         (
             name,
@@ -49,7 +49,7 @@ def sense_table(scores: Mapping[str, SenseScores], *, with_zscore: bool) -> Tabl
 
 
 def pair_table(scores: Mapping[str, PairScores]) -> Table:
-    """Return the scores of words in two contexts as a table."""
+    """Return the scores of words in two contexts as a table, with a row for each set of pairs."""
     return Table(
         title="The same sense in two contexts?",
         columns=("pairs", "tested", "constant answer", "accuracy", "threshold"),
@@ -99,7 +99,7 @@ def neighbour_table(
     vectors: npt.NDArray[np.float64],
     static: StaticWords | None = None,
 ) -> Table:
-    """Return a table of test words with the words in context that are nearest to them.
+    """Return a table of test words, each with the word in context that is nearest to it.
 
     static: also list the nearest words by static vectors, which are the same in every context.
     """

@@ -42,7 +42,7 @@ LAST_LAYERS = 4
 
 
 class SenseWord(NamedTuple):
-    """A word in its sentence, and its gold senses, any of which counts as right."""
+    """A word, at ``place`` in a sentence's words, and its gold senses, any of which is right."""
 
     words: Sequence[str]
     place: int
@@ -52,8 +52,10 @@ class SenseWord(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class SenseScores:
-    """Shares, in percent, of the ``num_covered`` words whose lemma has a training word.
+    """How often senses are predicted correctly, in percent of the ``num_covered`` test words.
 
+    Covered words are those whose lemma has a training word. ``num_senses``: the senses of their
+    lemmas.
     ``nearest``: by the nearest sense vector.
     ``neighbour``: by the nearest training word.
     ``most_frequent``: by the lemma's most frequent sense in training.
@@ -69,10 +71,7 @@ class SenseScores:
 
 
 def read_words(records: Sequence[Record]) -> list[SenseWord]:
-    """Return the words in records of :func:`read_senses`.
-
-    Lemma and part of speech make one name.
-    """
+    """Return the words of :func:`read_senses`' records; the lemma includes the part of speech."""
     values = [record.values for record in records]
     return [
         SenseWord(v["words"], v["place"], f"{v['lemma']} {v['pos']}".strip(), v["senses"])
@@ -94,7 +93,7 @@ def draw_halves(
 def word_vectors(
     subject: Subject, words: Sequence[SenseWord], layers: Sequence[int] | None = None
 ) -> Vectors:
-    """Return the vector of each word in context, float64 [n, D]: the sum of ``layers``.
+    """Return the vector of each word in its sentence, float64 [n, D]: the sum of ``layers``.
 
     layers: layers from 0, the embeddings; None: the last four.
 
@@ -127,7 +126,7 @@ def score_senses(
     test_vectors: Vectors,
     zscore: ZScore | None = None,
 ) -> SenseScores:
-    """Score the senses predicted for test words; ``zscore``: compare standardised vectors."""
+    """Predict senses of test words by training words and score them; ``zscore``: by z-scores."""
     if zscore is not None:
         train_vectors, test_vectors = zscore.apply(train_vectors), zscore.apply(test_vectors)
     train_vectors, test_vectors = unit_vectors(train_vectors), unit_vectors(test_vectors)

@@ -51,7 +51,7 @@ class StaticWords:
         return cls(embedder, words, embedder.encode(words, normalize_embeddings=True))
 
     def vectors(self, words: Sequence[SenseWord], *, with_sentence: bool = False) -> Vectors:
-        """Return the vector of each word, or the mean of its sentence, float64 [n, D].
+        """Return the static vector of each word, or the mean of its sentence's, float64 [n, D].
 
         A word that the vocabulary lacks has a vector of zeros.
         """
@@ -59,11 +59,11 @@ class StaticWords:
         return np.asarray(self.embedder.encode(texts, normalize_embeddings=False), np.float64)
 
     def num_known(self, words: Sequence[SenseWord]) -> int:
-        """Return how many words have a vector."""
+        """Return how many of the words have a static vector."""
         return int(self.vectors(words).any(1).sum())
 
     def neighbours(self, word: str, number: int = 3) -> list[str]:
-        """Return the vocabulary's words with the greatest cosines; [] for an unknown word."""
+        """Return the ``number`` vocabulary words of greatest cosine; [] for an unknown word."""
         vector = self.embedder.encode([word], normalize_embeddings=True)[0]
         if not vector.any():
             return []

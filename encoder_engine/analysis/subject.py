@@ -52,9 +52,9 @@ class WordBatch(NamedTuple):
 
 
 class WordStates(NamedTuple):
-    """The vectors of n words in every layer, float32 [L + 1, n, D]; 0 is the embeddings.
+    """The vectors of n words in every layer, float32 [L + 1, n, D]; layer 0 is the embeddings.
 
-    ``sentences``, ``words`` int64 [n]: the sentence and the index of each word.
+    ``sentences``, ``words`` int64 [n]: the sentence of each word, and the word's index in it.
     """
 
     sentences: Integers
@@ -126,9 +126,10 @@ class Subject:
     def word_states(
         self, sentences: Sequence[Sequence[str]], subwords: Subwords = "all"
     ) -> Iterator[WordStates]:
-        """Yield the vectors of all words, batch by batch: the mean of each word's subwords.
+        """Yield the vectors of all words in every layer, batch by batch.
 
-        subwords: ``"first"``: the vector of the first subword instead.
+        subwords: ``"all"``: a word's vector is the mean of its subwords'; ``"first"``: that of the
+        first.
         """
         for found in self.word_batches(sentences, subwords):
             with torch.no_grad():
@@ -137,7 +138,7 @@ class Subject:
             yield WordStates(found.sentences, found.words, np.stack(vectors))
 
     def hidden_states(self, batch: PackedBatch) -> tuple[Tensor, ...]:
-        """Return the embeddings and each block's output, [T, D] each."""
+        """Return the embeddings of a batch's tokens and each block's output, [T, D] each."""
         output = self.encoder(batch, output_hidden_states=True, output_pooled=False)
         states: tuple[Tensor, ...] | None = output.hidden_states
         assert states is not None

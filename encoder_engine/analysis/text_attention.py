@@ -34,7 +34,7 @@ DATA_BYTES = 670_000
 
 
 class TextAttention(NamedTuple):
-    """A text's words, special tokens included, and the strongest weights between them."""
+    """A text's words, special tokens included, and the strongest attention weights between them."""
 
     words: Sequence[str]
     weights: HeadWeights
@@ -57,7 +57,7 @@ def attention_page(
 
 
 def render_attention(found: TextAttention, title: str) -> str:
-    """Return the HTML page of measured attention weights."""
+    """Return the HTML page of what :func:`measure_attention` returned."""
     kept = found.weights.keys.shape[2]
     summary = (
         "A thumbnail is a head: a row is where words look from, a column where to, and the shade "
@@ -71,9 +71,9 @@ def render_attention(found: TextAttention, title: str) -> str:
 def measure_attention(
     subject: Subject, text: str, *, top_k: int = 5, layers: Sequence[int] | None = None
 ) -> TextAttention:
-    """Return the ``top_k`` greatest weights of each word; fewer if a page would exceed 1 MB.
+    """Return the ``top_k`` greatest attention weights of each word of a text, for each head.
 
-    layers: from 0; None: all.
+    There are fewer if a page would exceed 1 MB. layers: from 0; None: all.
 
     Raises :class:`InputError` for a text that is longer than the model takes, layers that are not
     there, ``top_k`` below 1, and more heads than a page holds.
@@ -135,7 +135,10 @@ def _words(
 
 
 def _between_words(weights_HLL: Weights, owners: Integers) -> Weights:
-    """Return weights between words, float32 [H, W, W]: summed over keys, averaged over queries."""
+    """Return attention weights between words, [H, W, W], given those between tokens, [H, L, L].
+
+    They are summed over a word's tokens as keys, and averaged over them as queries.
+    """
     firsts = np.flatnonzero(np.diff(owners, prepend=-1))
     counts = np.bincount(owners).astype(np.float32)[:, None]
     summed = np.add.reduceat(weights_HLL, firsts, axis=2)
@@ -144,7 +147,10 @@ def _between_words(weights_HLL: Weights, owners: Integers) -> Weights:
 
 
 def _affordable(num_heads: int, num_words: int, top_k: int) -> int:
-    """Return how many weights per word fit into a page of 1 MB, at most ``top_k``."""
+    """Return how many attention weights per word fit into a page of 1 MB, at most ``top_k``.
+
+    Raises :class:`InputError` if not even one fits.
+    """
     width = 2 if num_words <= 256 else 3
     room = DATA_BYTES - num_heads * min(num_words, SIDE) ** 2
     most = room // (num_heads * num_words * width)
@@ -157,7 +163,10 @@ def _affordable(num_heads: int, num_words: int, top_k: int) -> int:
 
 
 def _thumbnails(weights: Weights) -> npt.NDArray[np.uint8]:
-    """Return small maps, uint8 [A, S, S]: roots of weights, summed over keys, averaged by query."""
+    """Return a map of at most SIDE x SIDE cells of each head's weights, uint8 [A, S, S].
+
+    A cell has the square root of its words' weights, summed over keys and averaged over queries.
+    """
     num_words = weights.shape[1]
     side = min(num_words, SIDE)
     edges = np.arange(side) * num_words // side

@@ -1,1 +1,1 @@
-"""Fine-tuning: trains a checkpoint on labelled rows."""
+"""Fine-tuning: trains a checkpoint on a task, such as classification, by files of labelled rows."""

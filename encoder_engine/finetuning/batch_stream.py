@@ -1,11 +1,12 @@
 """Yields the micro-batches of each fine-tuning step.
 
-How it works: epoch e visits the N items in the order of ``torch.randperm(N)`` with the seed 1000 *
-seed + e. A step takes the next ``examples`` items of this order; the last step of an epoch may have
-fewer. The items of a step are packed, in order, into micro-batches of at most ``micro_tokens``
-tokens, at least one for each process if there are enough items. Rank r of R takes micro-batches r,
-r + R, ...; a process with fewer repeats the step's first one. The batches are a function of the
-step number: resuming needs no saved state.
+How it works: an item is a tokenized row of the training files, or a window of a long one. Epoch e
+visits the N items in the order of ``torch.randperm(N)`` with the seed 1000 * seed + e. A step takes
+the next ``examples`` items of this order; the last step of an epoch may have fewer. The items of a
+step are packed, in order, into micro-batches of at most ``micro_tokens`` tokens, at least one for
+each process if there are enough items. Rank r of R takes micro-batches r, r + R, ...; a process
+with fewer repeats the step's first one. The batches are a function of the step number: resuming
+needs no saved state.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ SEED_STRIDE = 1000
 
 
 class ItemStream:
-    """The micro-batches of this process, step after step.
+    """Yields the micro-batches of this process, training step after training step.
 
     ``items``: a function that returns the training items of ``data``, with the outputs of a frozen
     encoder if these are cached; called at the first step.
@@ -57,13 +58,13 @@ class ItemStream:
 
     @property
     def epoch_steps(self) -> int:
-        """The number of steps per epoch."""
+        """The number of training steps per epoch."""
         return -(-len(self._data.train_items) // self._recipe.examples)
 
     def steps(
         self, start: int, stop: int, position: Position, count: Callable[[int], int]
     ) -> Iterator[StepBatches]:
-        """Yield the batches of steps ``start`` to ``stop``."""
+        """Yield this process's micro-batches of each step from ``start`` to ``stop - 1``."""
         del position, count
         order, ordered_epoch = np.zeros(0, np.int64), -1
         for step in range(start, stop):
@@ -85,7 +86,11 @@ class ItemStream:
         return order
 
     def _pack(self, numbers: Integers) -> list[Integers]:
-        """Group items, in order, into micro-batches of up to ``micro_tokens`` tokens."""
+        """Group a step's items, in order, into micro-batches of up to ``micro_tokens`` tokens.
+
+        ``numbers``: the indices of the items. With several processes the limit is lower, so that
+        each gets a micro-batch.
+        """
         lengths = self._num_tokens[numbers]
         budget = self._recipe.micro_tokens
         if self._world.size > 1:

@@ -26,8 +26,11 @@ __all__ = ["Scored", "evaluate_files"]
 class Scored:
     """Scores of a model on labelled rows.
 
-    ``against``: the other model's scores. ``p_value``: the p-value of a paired randomisation test
-    on the models' row scores; rows of one group, such as one query's, are swapped together.
+    ``degenerate``: why the model learned nothing, such as the same class for all rows; None: it
+    learned something.
+    ``against``: the scores of the model that it is compared with. ``p_value``: the p-value of a
+    paired randomisation test on both models' row scores; rows of one group, such as one query's,
+    are swapped together.
     """
 
     num_rows: int
@@ -49,8 +52,9 @@ def evaluate_files(
     device: str = "auto",
     engine: EngineChoice = "auto",
 ) -> Scored:
-    """Score a run's model on labelled files; ``against``: compare with another run's model.
+    """Score a run's model on labelled files.
 
+    ``against``: another run, whose model is scored on the same rows and compared.
     ``header``, ``quoting``: the format of .csv and .tsv files; None: as in each run's training.
     ``engine``: ``"torch"`` repeats the evaluation in training bit for bit on the same machine.
 

@@ -1,4 +1,4 @@
-"""The course that the training loop fine-tunes: labelled rows, a task, and a checkpoint."""
+"""Gives the training loop what it fine-tunes: labelled rows, a task, and a checkpoint."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ FREE = {
 
 
 class FineTuning(Course):
-    """The course that fine-tunes a checkpoint on labelled rows by a recipe.
+    """The :class:`Course` of fine-tuning: trains a checkpoint on labelled rows by a recipe.
 
     ``data``: tokenized data shared with runs of other seeds; None: :meth:`read` reads it.
     """
@@ -78,7 +78,7 @@ class FineTuning(Course):
 
     @property
     def data(self) -> TaskData:
-        """The tokenized data; :meth:`read` must have been called."""
+        """The tokenized rows of the run; :meth:`read` must have been called."""
         assert self._data is not None
         return self._data
 
@@ -93,21 +93,24 @@ class FineTuning(Course):
 
     @property
     def max_length(self) -> int:
-        """The most tokens of a sequence."""
+        """The most tokens of a sequence, a text or a window of it."""
         return self.data.windows.max_length
 
     def read(self, *, verify: bool) -> None:
-        """Read the labelled files, fit the task, and tokenize, unless shared data were given."""
+        """Read the labelled files, fit the task, and tokenize, unless shared data were given.
+
+        ``verify`` has no effect.
+        """
         del verify
         if self._data is None:
             self._data = prepare_data(self.recipe)
 
     def warn(self) -> None:
-        """Warn of rows that make scores unreliable, and of missing dev rows."""
+        """Warn of labelled rows that make scores unreliable, and of missing dev rows."""
         self.data.warn()
 
     def build_model(self) -> TrainingModel:
-        """Load the checkpoint and add the task's head."""
+        """Load the checkpoint's encoder, and add the task's head."""
         recipe = self.recipe
         self._model = build_task_model(
             self.data.checkpoint,
@@ -120,15 +123,15 @@ class FineTuning(Course):
         return self._model
 
     def batch_stream(self, world: World) -> ItemStream:
-        """Return the micro-batches of this process."""
+        """Return the stream that yields this process's micro-batches, training step by step."""
         recipe, items = self.recipe, self._featured(self.data.train_items)
         return ItemStream(self.data, items, recipe.batch, world, seed=recipe.run.seed)
 
     def _featured(self, items: Items) -> Callable[[], Items]:
-        """Return a function that adds a frozen encoder's outputs to items.
+        """Return a function that returns the items, with a frozen encoder's outputs for them.
 
-        The outputs are computed at its first call, so not for a run that is refused or has no step
-        left.
+        The outputs are computed at the function's first call, so not for a run that is refused or
+        has no step left. Without a frozen encoder the items are returned as they are.
         """
         recipe = self.recipe
         if not recipe.model.cache_frozen or recipe.run.sharding != "none":
@@ -139,7 +142,7 @@ class FineTuning(Course):
         )
 
     def evaluation(self, names: Sequence[str], world: World) -> DevEvaluation | None:
-        """Return the evaluation on the dev rows, or None without any."""
+        """Return the function that scores a model on the dev rows; None: there are none."""
         del names
         if self.data.dev_items is None:
             self._evaluation = None
@@ -149,14 +152,17 @@ class FineTuning(Course):
         return self._evaluation
 
     def best(self, model: TrainingModel) -> Best | None:
-        """Return the selection of the best checkpoint, or None without dev rows."""
+        """Return the object that keeps the best weights; None: there are no dev rows."""
         if self.data.dev is None:
             return None
         return Best(model, self.recipe.selection, self.data.task.main_score)
 
     @cached_property
     def _contents(self) -> dict[str, Any]:
-        """Return digests of rows, checkpoint and guide, and the fitted task, as JSON values."""
+        """Return the content of ``data.json``, by which a resumed run is compared.
+
+        It has digests of rows, checkpoint and further models, and the fitted task, as JSON values.
+        """
         dev = None if self.data.dev is None else self.data.dev.values()
         config = json.dumps(read_config(self.data.directory), sort_keys=True).encode()
         checkpoint = {
@@ -176,12 +182,12 @@ class FineTuning(Course):
         return found
 
     def begin(self, directory: Path) -> None:
-        """Write the recipe, the digests of the rows and of the checkpoint, and the fitted task."""
+        """Write the recipe, digests of rows and checkpoint, and the task into the run's folder."""
         for name, values in ((RECIPE, recipe_to_values(self.recipe)), (DATA, self._contents)):
             write_atomically(directory / name, (json.dumps(values, indent=1) + "\n").encode())
 
     def compare(self, directory: Path) -> None:
-        """Raise :class:`ResumeError` if the folder has another recipe, checkpoint or other rows.
+        """Raise :class:`ResumeError` if the folder records another recipe, checkpoint or rows.
 
         The settings that the task takes from its checkpoint are compared too.
         """
@@ -219,19 +225,20 @@ class FineTuning(Course):
         )
 
     def num_micro_batches(self, step: int) -> int:
-        """Return 1: the stream itself splits a step into micro-batches."""
+        """Return 1: the stream of :meth:`batch_stream` itself splits a step into micro-batches."""
         del step
         return 1
 
     def finish(self, model: nn.Module) -> None:
-        """Evaluate the exported weights, with the decoding settings fitted on the dev rows."""
+        """Score the exported weights on the dev rows, with decoding settings fitted on these."""
         if self._evaluation is not None:
             self.evaluated = self._evaluation.evaluate(model)
 
     def save_model(self, model: TrainingModel, directory: Path) -> None:
-        """Write model, tokenizer and task; the folder appears once all files are written.
+        """Write model, tokenizer and task; the directory appears once all files are written.
 
-        Adapters are merged into the model, and written as peft's files beside the run's ``model``.
+        Adapters are merged into the model. For the run's own ``model`` they are also written, as
+        peft's files, into a directory beside it.
         """
         task = self.data.task if self.evaluated is None else self.evaluated.task
         assert isinstance(model, TaskModel)

@@ -1,4 +1,4 @@
-"""Reads labelled files as a task's examples, checks them, and tokenizes them once."""
+"""Reads labelled files as the examples of a task, checks the rows, and tokenizes them once."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ USUAL_LENGTH = 512
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Examples:
-    """The examples of some files, in order, and a digest of the rows."""
+    """The examples that a task made of rows of files, in order, and a digest of the rows."""
 
     files: tuple[str, ...]
     examples: list[Any]
@@ -57,13 +57,13 @@ class Examples:
         return len(self.examples)
 
     def values(self) -> dict[str, Any]:
-        """Return files, rows and digest, as a run's folder records them."""
+        """Return files, number of rows and digest of the rows, as JSON values for ``data.json``."""
         return {"files": list(self.files), "rows": len(self), "sha256": self.sha256}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TaskData:
-    """The data of a run, tokenized: shared by runs with other seeds.
+    """The tokenized data of a fine-tuning run; runs with other seeds share them.
 
     ``task``: the task, fitted to the checkpoint and the training rows.
     ``checkpoint``: the directory of the checkpoint.
@@ -84,7 +84,7 @@ class TaskData:
     notes: tuple[str, ...]
 
     def warn(self) -> None:
-        """Issue the warnings about rows that make scores unreliable."""
+        """Issue the warnings about rows that are unreliable, missing or truncated."""
         for note in self.notes:
             warnings.warn(SuspiciousDataWarning(note), stacklevel=2)
         for name, items in (("training", self.train_items), ("dev", self.dev_items)):
@@ -101,11 +101,11 @@ class TaskData:
 
 
 def prepare_data(recipe: FineTuningRecipe) -> TaskData:
-    """Read and check the files of a recipe, fit the task, and tokenize.
+    """Read and check the labelled files of a recipe, fit the task to them, and tokenize them.
 
     Raises :class:`RowError` for a row that cannot be used, :class:`InputError` for rows from which
     nothing can be learned, and :class:`ConfigError` for settings that do not fit the checkpoint,
-    and for a metric that the dev rows cannot be scored by.
+    and for a metric by which the dev rows cannot be scored.
     """
     data = recipe.data
     if not recipe.model.checkpoint:
@@ -155,7 +155,7 @@ def _encode(
 
 
 def _read_training_rows(task: Task[Any, Any], data: DataRecipe) -> Examples:
-    """Read the training rows; refuse rows that a model cannot learn from."""
+    """Read the training rows as a task's examples; refuse rows that a model cannot learn from."""
     records = islice(
         read_records(task, data.train, data.tables, settable=True), 0, None, data.train_every
     )
@@ -178,7 +178,7 @@ def read_scored_rows(
     every: int = 1,
     metric: str | None = None,
 ) -> Examples:
-    """Read labelled rows to score a fitted task on.
+    """Read labelled rows as the examples on which a fitted task's predictions are scored.
 
     ``every``: take each k-th row, from the first.
     ``metric``: a score that the rows must support; None: any score.

@@ -32,9 +32,9 @@ MOST_DRAWN, LEAST_SAMPLES = 2_000_000, 100
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Evaluated:
-    """A model's predictions and scores of the dev rows.
+    """A model's predictions for the dev rows, and their scores.
 
-    ``task``: the task with the decoding settings fitted on these rows.
+    ``task``: the task with the decoding settings, such as thresholds, fitted on these rows.
     """
 
     task: Task[Any, Any]
@@ -45,8 +45,8 @@ class Evaluated:
 class DevEvaluation:
     """Predicts the dev rows with the code that prediction uses, and scores all of them together.
 
-    ``items``: a function that returns the dev items of ``data``, with the outputs of a frozen
-    encoder if these are cached; called by every evaluation.
+    ``items``: a function that returns the tokenized dev rows of ``data``, with the outputs of a
+    frozen encoder if these are cached; called by every evaluation.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class DevEvaluation:
         return self.evaluate(model).scores
 
     def evaluate(self, model: nn.Module) -> Evaluated:
-        """Return predictions, scores, and the task with decoding settings fitted on these rows."""
+        """Return a model's predictions for the dev rows and their scores: :class:`Evaluated`."""
         data = self._data
         assert data.dev is not None
         # DDP wraps the model, and has no other method than forward.
@@ -94,7 +94,10 @@ def score_intervals(
     samples: int,
     level: float,
 ) -> dict[str, Interval]:
-    """Return the bootstrap interval of each score; all scores share the bootstrap samples."""
+    """Return the bootstrap interval of each score of predictions, by the score's name.
+
+    All scores share the bootstrap samples. ``level``: the confidence level.
+    """
     samples = min(samples, max(LEAST_SAMPLES, MOST_DRAWN // max(len(examples), 1)))
     found: list[dict[str, float]] = []
     score_rows = task.resampling(examples, predictions)

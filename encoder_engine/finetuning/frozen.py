@@ -1,4 +1,4 @@
-"""Computes a frozen encoder's outputs once per row instead of once per epoch."""
+"""Caches the outputs of a frozen encoder: computed once per row, instead of once per epoch."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ __all__ = ["with_features"]
 def with_features(
     items: Items, task: Task[Any, Any], model: TaskModel, *, batch_tokens: int
 ) -> Items:
-    """Return items with the head's inputs cached, if the encoder is frozen and the model allows it.
+    """Return items with the head's inputs cached as a further column of the items.
 
-    A pooler may still be trained, because it reads the cached rows. Batches are formed as in
+    Items are returned as they are if the encoder is trained or the model cannot use a cache. A
+    pooler may still be trained, because it reads the cached rows. Batches are formed as in
     evaluation.
 
     Raises :class:`ConfigError` after the first batch if there is no memory for all rows.
@@ -61,7 +62,10 @@ def with_features(
 
 
 def _empty_like(found: Tensor, num_rows: int) -> npt.NDArray[Any]:
-    """Allocate an array for all rows; concatenating batches would take twice the memory."""
+    """Allocate an array for ``num_rows`` rows of the shape and dtype of those in ``found``.
+
+    Concatenating batches would take twice the memory. Raises :class:`ConfigError` without memory.
+    """
     shape = (num_rows, *found.shape[1:])
     try:
         return np.empty(shape, found.numpy().dtype)

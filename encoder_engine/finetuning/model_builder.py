@@ -38,8 +38,8 @@ def build_task_model(
     """Load the encoder, add the task's head, and freeze the weights that are not trained.
 
     ``directory``: the folder of the checkpoint's encoder.
-    The same seed draws the same head. Raises :class:`ConfigError` for blocks that do not exist,
-    and where nothing is left to train.
+    The same seed draws the same head. Raises :class:`ConfigError` for a number of blocks above the
+    encoder's, and where nothing is left to train.
     """
     with warnings.catch_warnings():
         # The new head makes a pooler of its own where it needs one.
@@ -75,7 +75,7 @@ def build_task_model(
 
 
 def _outside(model: TaskModel, encoder: Encoder) -> dict[str, torch.Tensor]:
-    """Return a model's weights that do not belong to the encoder, by name."""
+    """Return the weights of a model that do not belong to its encoder, by name."""
     inside = {id(parameter) for parameter in encoder.parameters()}
     return {
         f"head.{name}": parameter.detach()
@@ -85,7 +85,7 @@ def _outside(model: TaskModel, encoder: Encoder) -> dict[str, torch.Tensor]:
 
 
 def _with_dropout(encoder: Encoder, dropout: float) -> Encoder:
-    """Return the encoder with every dropout of its configuration replaced."""
+    """Return a copy of the encoder with every dropout rate of its configuration replaced."""
     family = find_family(encoder.spec.model_type)
     keys = {*family.dropouts, *(key for layout in family.layouts for key in layout.dropouts)}
     config = {**encoder.config, **dict.fromkeys(keys, dropout)}
@@ -138,7 +138,10 @@ def _freeze(model: TaskModel, recipe: ModelRecipe) -> None:
 
 
 def _rate_factors(model: TaskModel, optimizer: TunedOptimizer) -> dict[str, float]:
-    """Return the learning rate factors of the head and of each block, by parameter name."""
+    """Return factors of the learning rate by parameter name, without those that are 1.
+
+    The head's factor is ``head_rate``; a block's or the embeddings' is a power of ``layer_decay``.
+    """
     encoder = model.encoder
     num_blocks = len(encoder.blocks)
     depths = {id(p): num_blocks + 1 for p in encoder.parameters()}

@@ -16,7 +16,7 @@ __all__ = ["run_page"]
 def run_page(
     name: str, report: Mapping[str, Any], log: Sequence[dict[str, Any]], recipe: Mapping[str, Any]
 ) -> str:
-    """Return the HTML page of a run's report, log and recipe."""
+    """Return the HTML page of a fine-tuning run, made of its report, log and recipe."""
     return report_page(
         f"{name}: {report['task']}", _summary(report), [*_parts(report, log, recipe)]
     )

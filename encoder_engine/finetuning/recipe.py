@@ -160,7 +160,7 @@ class TunedSchedule(ScheduleRecipe):
 
 @dataclass(frozen=True, kw_only=True)
 class StepRecipe:
-    """The number of examples in a step.
+    """The number of examples in a training step.
 
     ``examples``: rows of a step, over all processes. Where a text is cut into windows, each window
     counts as a row, and the windows of a text may lie in different steps.
@@ -212,7 +212,7 @@ class RunSettings:
             _at_least(f"run.{name}", getattr(self, name), 1)
 
     def for_steps(self, epoch_steps: int) -> RunRecipe:
-        """Return the training loop's settings, given the number of steps in an epoch."""
+        """Return these settings as the training loop's, given the number of steps in an epoch."""
         steps = self.steps
         if steps is None and self.epochs is not None:
             steps = max(1, round(self.epochs * epoch_steps))
@@ -241,7 +241,7 @@ class RunSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class ReportRecipe:
-    """The statistics of the report.
+    """The statistics in the report of a run.
 
     ``samples``: bootstrap samples of an interval; 0: no intervals.
     ``level``: the confidence level of the intervals.
@@ -284,13 +284,13 @@ _SECTIONS: dict[str, type[Any]] = {
 
 
 def recipe_to_values(recipe: FineTuningRecipe) -> dict[str, Any]:
-    """Return a recipe as nested mappings."""
+    """Return a recipe's settings as nested mappings, one per section."""
     values = {name: asdict(getattr(recipe, name)) for name in _SECTIONS}
     return {"task": task_values(recipe.task), **values}
 
 
 def recipe_from_values(values: Mapping[str, Any]) -> FineTuningRecipe:
-    """Make a recipe from nested mappings; missing keys get their defaults.
+    """Make a recipe from nested mappings, one per section; missing keys get their defaults.
 
     Raises :class:`ConfigError` that names an unknown key or a wrong value.
     """

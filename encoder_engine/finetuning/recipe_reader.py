@@ -1,4 +1,4 @@
-"""Finds recipes by name, in files, or by a task's name alone.
+"""Finds recipes of fine-tuning by name, in files, or by a task's name alone.
 
 The named recipes are for well-known data sets, as local files. The columns of GLUE are those of its
 files (Wang et al. 2019). Questions with their contexts are split into windows of 384 tokens that
@@ -90,9 +90,11 @@ def find_recipe(
     train: Sequence[str] | None = None,
     dev: Sequence[str] | None = None,
 ) -> FineTuningRecipe:
-    """Return the recipe of a task name, a recipe name, or a .yaml or .json file, with changes.
+    """Return the recipe that ``name`` names, with changes.
 
+    ``name``: of a task, which gives the default settings, or of a recipe, or a .yaml or .json file.
     ``settings``: changed values, such as ``run.epochs=5`` or ``task.text=sentence``.
+    ``checkpoint``, ``train``, ``dev``: replace those of the recipe.
     Raises :class:`ConfigError` that names an unknown key.
     """
     values: dict[str, Any]

@@ -37,9 +37,9 @@ REPORT, PAGE = "report.json", "report.html"
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """A finished run.
+    """A finished fine-tuning run.
 
-    ``directory``: the run's folder; ``model``: its model.
+    ``directory``: the run's folder; ``model``: the directory of its model.
     ``scores``: the scores of the exported weights on the dev rows, which also selected these
     weights; empty without dev rows.
     ``intervals``: bootstrap intervals of the scores.
@@ -54,7 +54,7 @@ class Run:
 
     @property
     def model(self) -> Path:
-        """The directory of the model."""
+        """The directory of the trained model."""
         return self.directory / "model"
 
 
@@ -79,11 +79,14 @@ class FineTuner(Loop):
 
     @property
     def recipe(self) -> FineTuningRecipe:
-        """All settings of the run."""
+        """All settings of the fine-tuning run."""
         return self.course.recipe
 
     def finetune(self, watch: Callable[[Progress], None] | None = None) -> Run:
-        """Train to the end, and write the report; ``watch``: called after every logged step."""
+        """Train to the end, write the report, and return the finished run.
+
+        ``watch``: called after every logged step.
+        """
         self.run(watch)
         if self.world.is_first:
             self._write_report()
@@ -178,7 +181,7 @@ def finetune_seeds(
     *,
     watch: Callable[[Progress], None] | None = None,
 ) -> tuple[list[Run], dict[str, Interval]]:
-    """Fine-tune with several consecutive seeds, the recipe's first, on rows tokenized once.
+    """Fine-tune with ``num_seeds`` consecutive seeds from the recipe's on; rows are tokenized once.
 
     Returns the runs, and the mean, standard deviation and t interval of each score, which
     ``seeds.json`` records too.

@@ -32,7 +32,7 @@ __all__ = ["Dense", "RoutedDense", "StaticDense"]
 
 
 class Dense(Kind):
-    """The kind of dense vectors: [n, D], by the pooling and modules of a :class:`PoolingRecipe`."""
+    """The :class:`Kind` that computes dense vectors, [n, D], by a :class:`PoolingRecipe`."""
 
     name = "dense"
     requested: ClassVar[tuple[str, ...]] = ("input_type", "normalize", "dimensions")
@@ -44,7 +44,7 @@ class Dense(Kind):
 
     @property
     def modes(self) -> tuple[PoolingMode, ...]:
-        """The pooling modes; their results are concatenated."""
+        """The pooling modes, such as the mean; the vectors of several modes are concatenated."""
         return self.recipe.pooling
 
     def resolve(
@@ -55,7 +55,7 @@ class Dense(Kind):
         precision: Precision = "float32",
         **common: Any,
     ) -> Options:
-        """Validate the options of a call and fill in defaults; see :class:`EncodeKeywords`."""
+        """Validate the keywords of a call and fill in defaults; see :class:`EncodeKeywords`."""
         recipe, options = self.recipe, self.common_options(**common)
         normalized = recipe.normalized if normalize_embeddings is None else normalize_embeddings
         # Calls of sentence-transformers may pass batch_size at this position: 1 is not True.
@@ -72,7 +72,10 @@ class Dense(Kind):
         )
 
     def _count_prompt_tokens(self, prompt: str) -> int:
-        """Return the number of leading tokens that pooling leaves out: prompt and opening [CLS]."""
+        """Return the number of leading tokens that pooling leaves out: opening [CLS] and prompt.
+
+        0 without a prompt, or if the model pools it.
+        """
         if not prompt or self.recipe.include_prompt:
             return 0
         ids = self.tokenizer.encode(prompt)
@@ -87,7 +90,7 @@ class Dense(Kind):
         return len(ids) - int(closed)
 
     def notice(self, options: Options) -> TruncationNotice:
-        """Return the counter of truncated texts, with advice that fits the model's limit."""
+        """Return the counter of a call's truncated texts, with advice that fits the limit."""
         positions, limit = self.model.engine.spec.max_length, self.model.max_seq_length
         room = "" if positions is None else f" (the model has {positions} positions)"
         may_raise = positions is None or (limit or 0) < positions
@@ -96,7 +99,7 @@ class Dense(Kind):
         return TruncationNotice(options.on_truncation, limit=limit, remedy=remedy)
 
     def wanted(self, options: Any) -> tuple[Output, ...]:
-        """Return the engine outputs to compute: pooled vectors."""
+        """Return what the engine is asked to compute for a batch of texts: pooled vectors."""
         return (
             Pooled(
                 modes=self.recipe.pooling,
@@ -108,12 +111,12 @@ class Dense(Kind):
         )
 
     def finish(self, window: TokenizedWindow, batches: Batches, options: Options) -> Any:
-        """Return vectors [n, D] in the precision of the call."""
+        """Compute the vectors of a window of texts, [n, D], in the precision of the call."""
         del window
         return quantize_vectors(self.vectors(batches, options), options.precision)
 
     def vectors(self, batches: Batches, options: Options) -> Vectors:
-        """Return vectors [n, D], float32. Raises :class:`NonFiniteVectorError`."""
+        """Compute the vectors of texts, [n, D], float32. Raises :class:`NonFiniteVectorError`."""
         vectors = np.empty((len(batches.rows), options.dimension), dtype=np.float32)
         for batch, (found,) in batches:
             vectors[batch] = found
@@ -122,7 +125,7 @@ class Dense(Kind):
         return vectors
 
     def join(self, parts: list[Any], options: Options) -> Any:
-        """Concatenate vectors."""
+        """Concatenate the vectors of all windows of texts; [0, D] without a window."""
         if len(parts) == 1:
             return parts[0]
         return np.concatenate([self.no_vectors(options), *parts])
@@ -136,7 +139,7 @@ class Dense(Kind):
         return int(self.no_vectors(options).shape[1])
 
     def describe(self, options: Options) -> dict[str, Any]:
-        """Return the pooling modes and layers, which a job's plan records."""
+        """Return the pooling modes, and the layers with their weights, for a job's plan."""
         del options
         return {
             "pooling": list(self.recipe.pooling),
@@ -144,12 +147,12 @@ class Dense(Kind):
         }
 
     def of_request(self, request: Any) -> dict[str, Any]:
-        """Return the normalization and dimension that a server's request states."""
+        """Return what a server's request states of normalization and dimension."""
         return {"normalize_embeddings": request.normalize, "truncate_dim": request.dimensions}
 
 
 class StaticDense(Dense):
-    """The kind of static vectors: [n, D], means of a table's rows; zeros for texts without tokens.
+    """The :class:`Kind` of static vectors, [n, D]: means of a table's rows; zeros without a token.
 
     cut: the most characters of a text; None: no limit.
     rules: the library whose treatment of long texts applies, see :class:`StaticSettings`.
@@ -167,7 +170,7 @@ class StaticDense(Dense):
         return False
 
     def notice(self, options: Options) -> TruncationNotice:
-        """Return the counter of truncated texts for a call."""
+        """Return the counter of a call's truncated texts."""
         return TruncationNotice(options.on_truncation, limit=self.model.max_seq_length)
 
     def tokenize(self, rows: list[str], options: Options) -> WindowRows:
@@ -191,7 +194,7 @@ class StaticDense(Dense):
         return EncodedRows(ids=encoding.ids, cu_seqlens=encoding.cu_seqlens, truncated=truncated)
 
     def vectors(self, batches: Batches, options: Options) -> Vectors:
-        """Return vectors [n, D], float32; they are finite, because the table is."""
+        """Compute the vectors of texts, [n, D], float32; they are finite, because the table is."""
         rows = batches.rows
         # A window is one batch, without padding.
         batches.num_padded_tokens = len(rows.ids)
@@ -199,14 +202,15 @@ class StaticDense(Dense):
         return found[0]
 
     def describe(self, options: Options) -> dict[str, Any]:
-        """Return the pooling and the rules, which a job's plan records."""
+        """Return the pooling, and the rules for long texts, which a job's plan records."""
         return {**super().describe(options), "rules": self._rules}
 
 
 class RoutedDense(Dense):
-    """The kind of dense vectors, [n, D], where queries and documents have different models.
+    """The :class:`Kind` of dense vectors, [n, D], with one model for queries, one for documents.
 
-    queries: the kind that computes queries. route: the default route of a call.
+    queries: the kind that computes queries. route: whether the texts of a call are queries or
+    documents if the call does not say.
     """
 
     takes_ids = False
@@ -218,7 +222,7 @@ class RoutedDense(Dense):
         self._route = route
 
     def resolve(self, *, route: Route | None = None, **common: Any) -> Options:
-        """Validate the options of a call and fill in defaults."""
+        """Validate the keywords of a call, and fill in the defaults of the route's model."""
         check_route(route)
         route = route or self._route
         return replace(self._routes[route].resolve(**common), route=route)
@@ -227,17 +231,17 @@ class RoutedDense(Dense):
         return self._routes[options.route or self._route]
 
     def limit(self, options: Options) -> int | None:
-        """Return the most tokens of a text."""
+        """Return the most tokens of a text, a query or a document; None: no limit."""
         return self._of(options).limit(options)
 
     def notice(self, options: Options) -> TruncationNotice:
-        """Return the counter of truncated texts for a call."""
+        """Return the counter of a call's truncated texts."""
         return self._of(options).notice(options)
 
     def tokenize_window(
         self, rows: list[Any], first_row: int, options: Any, notice: TruncationNotice | None = None
     ) -> TokenizedWindow:
-        """Tokenize a window for the route's model."""
+        """Tokenize a window of texts for the model of queries or of documents, by the route."""
         return self._of(options).tokenize_window(rows, first_row, options, notice)
 
     def compute_window(
@@ -246,7 +250,7 @@ class RoutedDense(Dense):
         options: Any,
         advance: Callable[[int], None] = lambda _done: None,
     ) -> EmbeddedWindow:
-        """Compute a tokenized window by the route's model."""
+        """Compute a tokenized window of texts by the model of queries or of documents."""
         return self._of(options).compute_window(window, options, advance)
 
     def describe(self, options: Options) -> dict[str, Any]:
@@ -264,5 +268,5 @@ class RoutedDense(Dense):
         return {**super().describe(options), "default_route": self._route, "queries": facts}
 
     def of_request(self, request: Any) -> dict[str, Any]:
-        """Return the normalization, dimension and route that a server's request states."""
+        """Return normalization, dimension and route of a server's request, for :meth:`resolve`."""
         return {**super().of_request(request), "route": route_of(request)}

@@ -43,7 +43,7 @@ OUTPUTS: tuple[HybridOutput, ...] = get_args(HybridOutput)
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class HybridVectors:
-    """The vectors of texts; None for an output that was not requested.
+    """The dense, sparse and token vectors of N texts; None for those that were not requested.
 
     dense: float32 [N, D].
     sparse: a weight for each entry of the vocabulary.
@@ -57,14 +57,15 @@ class HybridVectors:
 
 @dataclass(frozen=True, kw_only=True)
 class HybridOptions(Options):
-    """The options of a call; ``outputs``: the outputs to compute, in the order of OUTPUTS."""
+    """The options of a call; ``outputs``: the vectors to compute, in the order of OUTPUTS."""
 
     outputs: tuple[HybridOutput, ...] = OUTPUTS
 
 
 class Hybrid(Dense):
-    """The kind of dense, sparse and token vectors; ``outputs``: those computed by default.
+    """The :class:`Kind` that computes dense, sparse and token vectors in one pass.
 
+    outputs: those that a call computes by default.
     weigh, project: the modules after the encoder for sparse vectors and for vectors of tokens.
     special: ids of tokens without a weight.
     """
@@ -90,7 +91,7 @@ class Hybrid(Dense):
     def resolve(
         self, *, outputs: Sequence[HybridOutput] | None = None, **keywords: Any
     ) -> HybridOptions:
-        """Validate the options of a call; ``outputs`` None: the default outputs of this kind."""
+        """Validate the keywords of a call; ``outputs`` None: the vectors computed by default."""
         chosen = self._outputs if outputs is None else outputs
         unknown = [name for name in chosen if name not in OUTPUTS]
         if unknown or isinstance(chosen, str) or not chosen:
@@ -99,7 +100,7 @@ class Hybrid(Dense):
         return HybridOptions(**vars(super().resolve(**keywords)), outputs=ordered)
 
     def wanted(self, options: Any) -> tuple[Output, ...]:
-        """Return the engine outputs to compute in one pass."""
+        """Return what the engine is asked to compute for a batch: each of ``outputs``."""
         return tuple(
             super(Hybrid, self).wanted(options)[0]
             if name == "dense"
@@ -108,7 +109,7 @@ class Hybrid(Dense):
         )
 
     def finish(self, window: TokenizedWindow, batches: Batches, options: Any) -> HybridVectors:
-        """Return the outputs of a window."""
+        """Compute the requested vectors of a window of texts."""
         del window
         rows, spec = batches.rows, self.model.engine.spec
         widths = {
@@ -137,7 +138,7 @@ class Hybrid(Dense):
         )
 
     def _greatest(self, weights: TokenVectors) -> SparseVectors:
-        """Return each text's distinct tokens with their greatest weights, if above 0."""
+        """Return sparse vectors of texts: each distinct token's greatest weight, if above 0."""
         found = []
         for start, stop in zip(weights.cu_seqlens[:-1], weights.cu_seqlens[1:], strict=True):
             ids, values = weights.ids[start:stop], weights.vectors[start:stop, 0]
@@ -149,7 +150,7 @@ class Hybrid(Dense):
         return join_rows(found, self.model.engine.spec.embedding.vocab_size)
 
     def join(self, parts: list[HybridVectors], options: Any) -> HybridVectors:
-        """Join the outputs of all windows."""
+        """Concatenate the vectors of all windows of texts."""
         spec, outputs = self.model.engine.spec, options.outputs
         dense = [part.dense for part in parts]
         sparse = [part.sparse for part in parts if part.sparse is not None]
@@ -162,7 +163,10 @@ class Hybrid(Dense):
         )
 
     def each(self, results: HybridVectors) -> Any:
-        """Return each row's sparse vector, or its token vectors: only one was computed."""
+        """Return one result per text: its sparse vector, or else the vectors of its tokens.
+
+        Not for calls that computed both.
+        """
         if results.sparse is not None:
             return [results.sparse.row(row) for row in range(len(results.sparse))]
         assert results.tokens is not None
@@ -175,7 +179,7 @@ class Hybrid(Dense):
 
 
 def _without_first(states: TokenVectors) -> TokenVectors:
-    """Return the vectors without the first token of each text."""
+    """Return the token vectors of texts without the first token of each text."""
     starts = states.cu_seqlens
     kept = np.ones(len(states.ids), dtype=bool)
     kept[starts[:-1]] = False

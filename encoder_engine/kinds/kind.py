@@ -50,11 +50,12 @@ __all__ = ["Batches", "Kind", "refuse_non_finite"]
 
 
 class Kind(ABC):
-    """A kind of results that a model computes from rows: texts, or text pairs.
+    """A kind of results, such as dense vectors, that a model computes from rows: texts or pairs.
 
     model: a :class:`Model`, which may need further attributes for some kinds.
     name: the name of the kind in stores and on the command line.
     row_name: the word for a row in messages, such as ``text``.
+    action: the word for the computation on progress bars.
     requested: the options of a server's request that the kind supports, besides the prompt's name.
     noun: the words for the results in messages, such as ``vectors``.
     takes_ids: whether a server's client may send token ids instead of texts.
@@ -77,71 +78,77 @@ class Kind(ABC):
 
     @abstractmethod
     def resolve(self, **keywords: Any) -> Options:
-        """Validate the options of a call, and fill in the model's settings for those not given.
+        """Validate the keywords of a call; return its options, by default the model's settings.
 
         Raises :class:`InputError` for an invalid value.
         """
 
     @abstractmethod
     def wanted(self, options: Any) -> tuple[Output, ...]:
-        """Return the outputs that the engine shall compute for each batch."""
+        """Return what the engine is asked to compute for each batch, such as pooled vectors."""
 
     @abstractmethod
     def finish(self, window: TokenizedWindow, batches: Batches, options: Any) -> Any:
-        """Compute the results of a window from the engine's outputs, in the order of its rows."""
+        """Compute the results of a window of rows, in the order of the rows.
+
+        The engine computes the ``batches`` of the window while they are iterated.
+        """
 
     @abstractmethod
     def join(self, parts: list[Any], options: Any) -> Any:
-        """Join the results of all windows; the list of windows may be empty."""
+        """Join the results of all windows of rows; the list of windows may be empty."""
 
     def tokenize(self, rows: list[Any], options: Any) -> WindowRows:
-        """Tokenize rows; a text is tokenized together with the prompt before it."""
+        """Tokenize rows (texts or pairs), each text together with the prompt before it."""
         texts = [options.prompt + text for text in rows] if options.prompt else rows
         return self.tokenizer.encode_batch(
             texts, max_length=self.limit(options), num_threads=self.model.engine.num_threads
         )
 
     def rows(self, encoding: WindowRows, options: Any) -> TokenRows:
-        """Return the token rows that the engine computes, given the tokenized rows."""
+        """Return the rows of tokens that the engine computes, given the tokenized rows."""
         del options
         return TokenRows.of(encoding)
 
     def limit(self, options: Any) -> int | None:
-        """Return the most tokens of a row; None: no limit."""
+        """Return the most tokens of a row, to which it is truncated; None: no limit."""
         del options
         limit: int | None = self.model.max_seq_length
         return limit
 
     def needs_tokens(self, options: Any) -> bool:
-        """Return whether a row needs a token to have a result; rows without one are refused."""
+        """Return whether a row without a token has no result, and is refused."""
         del options
         return True
 
     def notice(self, options: Any) -> TruncationNotice:
-        """Return the object that counts and reports a call's truncated rows."""
+        """Return a counter of the call's truncated rows, which warns of them or raises an error."""
         return TruncationNotice(
             options.on_truncation, limit=self.limit(options), row_name=self.row_name
         )
 
     def stored_dimension(self, options: Any) -> int:
-        """Return the number of features of a stored vector, of a row or of each token."""
+        """Return the number of features of the vector that is stored for a row or a token."""
         return cast("int", options.dimension)
 
     def describe(self, options: Any) -> dict[str, Any]:
-        """Return what decides the results besides the engine, as JSON values for a job's plan."""
+        """Return what decides the results besides the engine, as JSON values.
+
+        A job over files records them in its plan.
+        """
         del options
         return {"pooling": [], "layers": []}
 
     def each(self, results: Any) -> Any:
-        """Return the results row by row: an array [n, D], or a list."""
+        """Return the results of a call one by one, row by row: an array [n, D], or a list."""
         return results
 
     def characters(self, row: Any) -> int:
-        """Return the number of characters of a row."""
+        """Return the number of characters of a row, a text or a pair of texts."""
         return len(row)
 
     def of_request(self, request: Any) -> dict[str, Any]:
-        """Return the keywords of :meth:`resolve` for a server's request, without the prompt's."""
+        """Return the keywords of :meth:`resolve` for a server's request, without its prompt."""
         del request
         return {}
 
@@ -156,7 +163,7 @@ class Kind(ABC):
         batch_size: int | None = None,
         on_truncation: OnTruncation = "ignore",
     ) -> dict[str, Any]:
-        """Validate the options that all kinds share, and fill in the model's settings."""
+        """Validate the keywords that all kinds share, and fill in the model's settings."""
         model = self.model
         resolved = resolve_prompt(prompt, prompt_name, model.prompts, model.default_prompt_name)
         check_on_truncation(on_truncation)
@@ -180,7 +187,7 @@ class Kind(ABC):
     def collect(
         self, rows: Iterator[Any], options: Any, *, count: int | None = None, shown: bool = False
     ) -> Any:
-        """Compute the results of a stream of rows, and warn of truncated rows.
+        """Compute the results of a stream of rows, join them, and warn of truncated rows.
 
         count: the number of rows, if known. shown: draw a progress bar on standard error, if that
         is a terminal.
@@ -199,9 +206,10 @@ class Kind(ABC):
         notice: TruncationNotice | None = None,
         advance: Callable[[int], None] = lambda _done: None,
     ) -> Iterator[EmbeddedWindow]:
-        """Compute a stream of rows, with one window in memory at a time.
+        """Compute a stream of rows; yield the results window by window, with one window in memory.
 
-        ``notice``: counts truncated rows; ``advance``: called with the number of finished rows.
+        ``notice``: counts truncated rows; ``advance``: called with the number of rows that were
+        finished since its last call.
         """
         notice, first_row = notice or self.notice(options), 0
         for window in windows(rows, self.characters):
@@ -212,7 +220,7 @@ class Kind(ABC):
     def tokenize_window(
         self, rows: list[Any], first_row: int, options: Any, notice: TruncationNotice | None = None
     ) -> TokenizedWindow:
-        """Tokenize a window of a stream, and count its truncated rows; no device is needed.
+        """Tokenize a window of a stream of rows, and count its truncated rows; no device is needed.
 
         Raises :class:`TextError` for a value that is not a text, and :class:`InputError` for a text
         all of whose tokens are left out of the pooling. Both name the row in the stream.
@@ -258,8 +266,9 @@ class Kind(ABC):
         options: Any,
         advance: Callable[[int], None] = lambda _done: None,
     ) -> EmbeddedWindow:
-        """Compute the results of a tokenized window; ``advance`` is called with numbers of rows.
+        """Compute the results of a tokenized window of rows.
 
+        ``advance``: called with the number of rows that were finished since its last call.
         Raises :class:`NonFiniteVectorError` and :class:`DeviceMemoryError`.
         """
         start, encoding = time.perf_counter(), window.encoding
@@ -277,13 +286,16 @@ class Kind(ABC):
         )
 
     def reload(self) -> Callable[[str, int], Kind] | None:
-        """Return a function that loads the model in another process and returns its kind."""
+        """Return a function that loads the model in another process and returns this kind of it.
+
+        None: the model was made in memory.
+        """
         reload = self.model.reload()
         return None if reload is None else partial(_kind_of, reload, self.name)
 
 
 class Batches:
-    """The batches of token rows; iterating computes them, in any order.
+    """Rows of tokens, grouped into batches; iterating computes the batches, in any order.
 
     Iteration yields the indices of a batch's rows, and the output arrays of :meth:`Kind.wanted`.
 
@@ -320,7 +332,10 @@ class Batches:
             self._advance(len(batch))
 
     def scatter(self, batch: RowArray, computed: Vectors, found: Vectors) -> None:
-        """Write the results of a batch's tokens, [t, ...], to their rows of ``found``, [T, ...]."""
+        """Copy what was computed for a batch's tokens, [t, ...], to their places in ``found``.
+
+        ``found``: [T, ...], for the tokens of all rows.
+        """
         starts, place = self.rows.cu_seqlens, 0
         for row in batch:
             length = starts[row + 1] - starts[row]
@@ -338,7 +353,8 @@ def refuse_non_finite(
 ) -> None:
     """Raise :class:`NonFiniteVectorError` unless the results of all rows are finite.
 
-    is_finite: bool [n], or [n, ...]. numbers: the index of each row in its stream.
+    is_finite: bool [n], or [n, ...]. numbers: the index of each row in its stream. ``what``,
+    ``row_name``, ``hint``: words for the message.
     """
     if is_finite.all():
         return

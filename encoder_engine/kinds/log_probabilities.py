@@ -28,27 +28,27 @@ __all__ = ["LogProbabilities"]
 
 
 class LogProbabilities(Kind):
-    """The kind of log-probabilities: for each text float32 [n], one per counted token.
+    """The :class:`Kind` of log-probabilities: per text float32 [n], one per counted token.
 
-    The prompt is the context, whose tokens are not counted.
+    The prompt of a call is the context of the texts; its tokens are not counted.
     """
 
     name = "log-probabilities"
     noun = "log-probabilities"
 
     def resolve(self, *, context: str | None = None, **common: Any) -> Options:
-        """Validate the options of a call and fill in defaults."""
+        """Validate the keywords of a call, and fill in defaults."""
         if context is not None and not isinstance(context, str):
             raise InputError(f"context must be a str, got {type(context).__name__}")
         return Options(**self.common_options(prompt=context or "", **common), dimension=1)
 
     def needs_tokens(self, options: Options) -> bool:
-        """Return False: a text without tokens has no log-probability."""
+        """Return False: a text without tokens gets an empty array."""
         del options
         return False
 
     def tokenize(self, rows: list[str], options: Options) -> WindowRows:
-        """Tokenize texts, each after the context."""
+        """Tokenize texts, each together with the context before it."""
         return self.tokenizer.encode_batch(
             [options.prompt + text for text in rows],
             max_length=self.limit(options),
@@ -57,12 +57,12 @@ class LogProbabilities(Kind):
         )
 
     def wanted(self, options: Options) -> tuple[Wanted, ...]:
-        """Return the engine outputs to compute: log-probabilities."""
+        """Return what the engine is asked to compute for a batch: log-probabilities of tokens."""
         del options
         return (Wanted(),)
 
     def finish(self, window: TokenizedWindow, batches: Batches, options: Options) -> list[Vectors]:
-        """Return the log-probabilities of each text's counted tokens."""
+        """Compute the log-probabilities of the counted tokens of each text, float32 [n]."""
         rows = batches.rows
         found = np.zeros(len(rows.ids), dtype=np.float32)
         for batch, (scores,) in batches:
@@ -74,15 +74,16 @@ class LogProbabilities(Kind):
         return [found[part[counted[part]]] for part in parts[: len(rows)]]
 
     def join(self, parts: list[list[Vectors]], options: Options) -> list[Vectors]:
-        """Concatenate the lists."""
+        """Concatenate the lists of all windows of texts."""
         del options
         return [scores for part in parts for scores in part]
 
 
 def _counted(encoding: Encoding, rows: TokenRows, context_length: int) -> np.ndarray[Any, Any]:
-    """Return whether each token is counted: not a row's first token, nor the context's.
+    """Return whether the log-probability of each token is counted, bool [T].
 
-    A token that the tokenizer puts at the end is counted, with a context or without.
+    A row's first token and the context's tokens are not counted. A token that the tokenizer puts at
+    the end of a text is, with a context or without.
     """
     counted = np.ones(len(rows.ids), dtype=bool)
     starts = rows.cu_seqlens[:-1][rows.lengths > 0]

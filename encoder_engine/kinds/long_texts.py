@@ -25,7 +25,10 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class LongTexts(Dense):
-    """The kind of vectors [n, D] of texts without truncation; see :meth:`Embedder.encode_long`."""
+    """The :class:`Kind` of vectors [n, D] of texts that are cut into chunks instead of truncated.
+
+    See :meth:`Embedder.encode_long`.
+    """
 
     def __init__(
         self, model: Any, recipe: PoolingRecipe, *, overlap: int | None, chunk_pooling: ChunkPooling
@@ -39,7 +42,7 @@ class LongTexts(Dense):
         self._overlap, self._pooling = overlap, chunk_pooling
 
     def resolve(self, **keywords: Any) -> Options:
-        """Validate the options of a call, and the overlap of chunks."""
+        """Validate the keywords of a call, and the number of tokens that chunks share."""
         options, limit = super().resolve(**keywords), self.model.max_seq_length
         special, prompt = self._added_tokens(options)
         _check_overlap(self._overlap, None if limit is None else limit - special - prompt)
@@ -50,7 +53,7 @@ class LongTexts(Dense):
         del options
 
     def finish(self, window: TokenizedWindow, batches: Batches, options: Options) -> Array:
-        """Cut the texts of a window into chunks, and return the texts' vectors."""
+        """Cut the texts of a window into chunks, and compute the texts' vectors from these."""
         encoding: Any = window.encoding
         special, prompt = self._added_tokens(options)
         rows, owners = chunk_rows(
@@ -71,7 +74,7 @@ class LongTexts(Dense):
         return quantize_vectors(pooled, options.precision)
 
     def _added_tokens(self, options: Options) -> tuple[int, int]:
-        """Return the number of special tokens of a text, and of tokens of the prompt."""
+        """Return the number of special tokens around a text, and of the prompt's tokens."""
         tokenizer = self.tokenizer
         special = len(tokenizer.encode(""))
         return special, len(tokenizer.encode(options.prompt)) - special if options.prompt else 0
@@ -85,7 +88,7 @@ def chunk_rows(
     overlap: int | None,
     prompt: int,
 ) -> tuple[TokenRows, IntArray]:
-    """Cut rows longer than ``limit`` into chunks; return the chunks and each chunk's row.
+    """Cut token rows longer than ``limit`` into chunks; return the chunks and each chunk's row.
 
     Every chunk has the special tokens and the leading ``prompt`` tokens of its row. ``overlap``:
     tokens that neighbouring chunks share; None: an eighth of a chunk.
@@ -117,7 +120,10 @@ def chunk_rows(
 
 
 def _check_overlap(overlap: object, room: int | None) -> None:
-    """Raise :class:`InputError` unless ``overlap`` is below ``room``, the tokens of a chunk."""
+    """Raise :class:`InputError` unless ``overlap`` is a whole number from 0 to ``room - 1``.
+
+    ``room``: the tokens of a chunk without special tokens and prompt; None: no limit.
+    """
     if overlap is None or (room is not None and room < 1):
         return
     whole = isinstance(overlap, int) and not isinstance(overlap, bool)
@@ -141,7 +147,11 @@ def _chunks(
 def _pool(
     vectors: Array, owners: IntArray, lengths: IntArray, count: int, pooling: ChunkPooling
 ) -> Array:
-    """Pool the chunk vectors of each text; a text with a single chunk keeps the chunk's vector."""
+    """Pool the chunk vectors of each text, [count, D]; the vector of a single chunk is unchanged.
+
+    ``owners``: the text of each chunk. ``lengths``: the chunks' numbers of tokens, which weigh them
+    unless ``pooling`` is ``"mean"`` or ``"max"``.
+    """
     firsts = np.searchsorted(owners, np.arange(count))
     if pooling == "max":
         return np.asarray(np.maximum.reduceat(vectors, firsts, axis=0))

@@ -1,4 +1,4 @@
-"""The base of models: a tokenizer, an engine, and the kinds of results that they compute."""
+"""The base of models: a tokenizer, an engine, and the kinds of results that models compute."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Loading:
 
 
 class Model(metaclass=ABCMeta):
-    """A tokenizer, an engine, the settings of a directory, and the arguments of its loading.
+    """A tokenizer, an engine that computes the encoder, settings, and the arguments of loading.
 
     engine: an :class:`Engine`.
     max_seq_length: the most tokens of a row, special tokens included; None: no limit.
@@ -64,16 +64,16 @@ class Model(metaclass=ABCMeta):
     @property
     @abstractmethod
     def prompts(self) -> Mapping[str, str]:
-        """The named prompts of the directory."""
+        """The prompts that the model's directory states, by name."""
 
     @property
     def default_prompt_name(self) -> str | None:
-        """The name of the prompt for calls that name none."""
+        """The name of the prompt for calls that name none; None: these have no prompt."""
         return None
 
     @abstractmethod
     def kinds(self) -> dict[str, Kind]:
-        """Return the kinds of results, the model's own first.
+        """Return the kinds of results that the model computes, by name, its own first.
 
         They are ``dense``, ``sparse``, ``tokens``, ``scores``, ``labels``, ...; each reads the
         model's settings as they are now.
@@ -81,12 +81,12 @@ class Model(metaclass=ABCMeta):
 
     @property
     def kind(self) -> Kind:
-        """The model's main kind of results."""
+        """The first of :meth:`kinds`, for which the model was made."""
         return next(iter(self.kinds().values()))
 
     @property
     def device(self) -> str:
-        """The device that computes, written as in PyTorch."""
+        """The device that computes the model, written as in PyTorch."""
         return str(self.engine.device)
 
     @property
@@ -110,7 +110,7 @@ class Model(metaclass=ABCMeta):
         return {}
 
     def truncating(self, side: Literal["left", "right"]) -> Self:
-        """Return a copy of the model, with the same weights, that truncates texts at this side."""
+        """Return a copy of the model that truncates texts at a side; the weights are shared."""
         found = copy(self)
         found.tokenizer = Tokenizer(replace(self.tokenizer.spec, truncation_side=side))
         return found
@@ -119,7 +119,7 @@ class Model(metaclass=ABCMeta):
     def load_again(
         cls, loading: Loading, device: str, num_threads: int | None = None, **changed: Any
     ) -> Any:
-        """Load a model in another process; ``changed``: see :meth:`changed_options`."""
+        """Load the same model in another process; ``changed``: see :meth:`changed_options`."""
         options: dict[str, Any] = {**loading.options, **changed}
         load: Any = cls.from_pretrained  # type: ignore[attr-defined]
         return load(loading.place, device, num_threads=num_threads, **options)

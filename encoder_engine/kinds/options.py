@@ -53,7 +53,7 @@ class CallKeywords(TypedDict, total=False):
 
 
 class EncodeKeywords(CallKeywords, total=False):
-    """The keywords common to every method of an embedder.
+    """The keywords common to every method of an embedder that computes dense vectors.
 
     normalize_embeddings: True scales vectors to length 1, False leaves them as pooled; None: the
         directory's setting.
@@ -96,7 +96,7 @@ class Options:
     route: Route | None = None
 
     def describe(self) -> dict[str, Any]:
-        """Return the options that decide the results, as JSON values for a job's plan."""
+        """Return the options that decide the results of a call, as JSON values for a job's plan."""
         return {
             "prompt": self.prompt,
             "num_prompt_tokens": self.num_prompt_tokens,
@@ -110,9 +110,10 @@ class Options:
 def resolve_prompt(
     prompt: str | None, prompt_name: str | None, prompts: Mapping[str, str], default: str | None
 ) -> str:
-    """Return the prompt that is put before every text.
+    """Return the prompt that is put before every text of a call; "" without one.
 
-    Raises :class:`InputError` for a bad name.
+    ``default``: the name of the prompt if the call gives none. Raises :class:`InputError` for a
+    name that is not in ``prompts``, for a prompt and a name together, and for a bad value.
     """
     if prompt is not None:
         if prompt_name is not None:
@@ -135,7 +136,11 @@ def resolve_prompt(
 
 
 def resolve_dimension(truncate_dim: int | None, stated: int | None, full: int) -> int:
-    """Return the number of features to keep: the call's, else the directory's, else all."""
+    """Return the number of leading features to keep of a vector.
+
+    ``truncate_dim``: the call's; else ``stated``, the directory's; else ``full``: all.
+    Raises :class:`InputError` for a number that is not from 1 to ``full``.
+    """
     wanted = stated if truncate_dim is None else truncate_dim
     if wanted is None:
         return full
@@ -145,20 +150,23 @@ def resolve_dimension(truncate_dim: int | None, stated: int | None, full: int) -
 
 
 def check_positive(value: object, name: str) -> int:
-    """Return a positive whole number. Raises :class:`InputError` for anything else."""
+    """Return a value that is a positive whole number. Raises :class:`InputError` for any other."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise InputError(f"{name} must be a positive whole number, got {value!r}")
     return value
 
 
 def check_route(route: object) -> None:
-    """Raise :class:`InputError` for a route other than query, document and None."""
+    """Raise :class:`InputError` for a route that is not query, document or None."""
     if route not in (None, "query", "document"):
         raise InputError(f"task must be 'query' or 'document', got {route!r}")
 
 
 def route_of(request: Any) -> Route | None:
-    """Return whether a server's request has queries or documents: by ``input_type`` or prompt."""
+    """Return whether a server's request has queries or documents; None: it does not say.
+
+    ``input_type`` says so, or else the name of the prompt.
+    """
     named: Route | None = request.input_type
     if named is None and request.prompt_name in ("query", "document"):
         named = request.prompt_name
@@ -166,18 +174,18 @@ def route_of(request: Any) -> Route | None:
 
 
 def check_on_truncation(choice: str) -> None:
-    """Raise :class:`InputError` for an unknown ``on_truncation``."""
+    """Raise :class:`InputError` for an ``on_truncation`` that is not warn, ignore or error."""
     if choice not in ("warn", "ignore", "error"):
         raise InputError(f"on_truncation must be 'warn', 'ignore' or 'error', got {choice!r}")
 
 
 def query_prompt(prompts: Mapping[str, str]) -> str | None:
-    """Return the name of the prompt for queries, or None."""
+    """Return the name of a model's prompt for queries; None: the model has none."""
     return "query" if "query" in prompts else None
 
 
 def document_prompt(prompts: Mapping[str, str]) -> str | None:
-    """Return the name of the prompt for documents, or None.
+    """Return the name of a model's prompt for documents; None: the model has none.
 
     As in sentence-transformers, every directory has a prompt ``document``, which is empty unless
     the directory states it.
@@ -186,9 +194,9 @@ def document_prompt(prompts: Mapping[str, str]) -> str | None:
 
 
 def token_limit(value: int | None, positions: int | None, *, least: int = 1) -> int | None:
-    """Return the most tokens of a text: a limit, at most the model's positions; None: no limit.
+    """Return the most tokens of a text, at most the model's ``positions``; None: no limit.
 
-    Raises :class:`InputError` for a limit that is not a whole number of at least ``least``.
+    Raises :class:`InputError` for a ``value`` that is not a whole number of at least ``least``.
     """
     whole = isinstance(value, int) and not isinstance(value, bool)
     if value is not None and (not whole or value < least):
@@ -199,5 +207,5 @@ def token_limit(value: int | None, positions: int | None, *, least: int = 1) -> 
 
 
 def smallest(*limits: int | None) -> int | None:
-    """Return the smallest limit; None: no limit is given."""
+    """Return the smallest of limits; None stands for no limit."""
     return min((limit for limit in limits if limit is not None), default=None)

@@ -1,7 +1,7 @@
 """Formats pairs of a query and a document as token rows for a causal reranker.
 
-A reranker answers after the last token. If a pair is too long, the end of the pair is truncated,
-but the template's text after the pair is kept.
+A causal reranker is a language model whose answer after the last token gives the score. If a pair
+is too long, the end of the pair is truncated, but the template's text after the pair is kept.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["ChatFormat", "PairFormat", "PairTemplate", "PlainFormat", "TemplateF
 
 @dataclass(frozen=True, kw_only=True)
 class PairTemplate:
-    """The text around a pair; the defaults are those of Qwen3-Reranker.
+    """The text around a query and a document; the defaults are those of Qwen3-Reranker.
 
     prefix, suffix: the text before and after the body, never truncated.
     body: a format string with ``{instruction}``, ``{query}`` and ``{document}``; too long bodies
@@ -50,10 +50,10 @@ class PairTemplate:
 
 
 class PairFormat(ABC):
-    """A format of text pairs as rows of tokens.
+    """A way to write a query and a document as one row of tokens.
 
     prompt: the default instruction, if neither the call nor the directory has one.
-    takes_prompt: False if the format has no prompt.
+    takes_prompt: False if the format has no place for a prompt.
     """
 
     prompt: str = ""
@@ -61,20 +61,23 @@ class PairFormat(ABC):
 
     @abstractmethod
     def least_length(self, prompt: str) -> int:
-        """Return the number of tokens of a row without those of the pair."""
+        """Return the number of tokens of a row, without those of the query and the document."""
 
     @abstractmethod
     def rows(
         self, pairs: list[tuple[str, str]], prompt: str, *, max_length: int | None, num_threads: int
     ) -> EncodedRows:
-        """Tokenize pairs; ``max_length`` is more than :meth:`least_length`, or None."""
+        """Tokenize pairs of a query and a document, each as one row of up to ``max_length`` tokens.
+
+        ``max_length`` is more than :meth:`least_length`; None: no limit.
+        """
 
     @abstractmethod
     def describe(self) -> dict[str, Any]:
-        """Return what decides the rows besides tokenizer and prompt, as JSON values."""
+        """Return what decides the rows of tokens besides tokenizer and prompt, as JSON values."""
 
     def check_room(self, prompt: str, limit: int | None) -> None:
-        """Raise :class:`ConfigError` if the limit leaves no room for a pair."""
+        """Raise :class:`ConfigError` if the limit of tokens leaves no room for a pair of texts."""
         least = self.least_length(prompt)
         if limit is not None and least >= limit:
             raise ConfigError(
@@ -84,7 +87,7 @@ class PairFormat(ABC):
 
 
 class TemplateFormat(PairFormat):
-    """Formats pairs by a :class:`PairTemplate`; prefix, body and suffix are tokenized separately.
+    """Formats pairs by a :class:`PairTemplate`: prefix, body and suffix, tokenized separately.
 
     Raises :class:`ConfigError` where the template's body lacks the query or the document.
     """
@@ -102,14 +105,14 @@ class TemplateFormat(PairFormat):
         return tuple(self._answer(word) for word in words if word is not None)
 
     def least_length(self, prompt: str) -> int:
-        """Return the number of tokens of a pair of empty texts."""
+        """Return the number of tokens of a row whose query and document are empty."""
         body = self.template.body.format(instruction=prompt, query="", document="")
         return self._around + len(self._ids(body))
 
     def rows(
         self, pairs: list[tuple[str, str]], prompt: str, *, max_length: int | None, num_threads: int
     ) -> EncodedRows:
-        """Return rows of prefix, body and suffix; a body that is too long is truncated."""
+        """Tokenize pairs as rows of prefix, body and suffix; too long bodies are truncated."""
         around = self._around
         encoding = self._tokenizer.encode_batch(
             [
@@ -131,7 +134,7 @@ class TemplateFormat(PairFormat):
         )
 
     def describe(self) -> dict[str, Any]:
-        """Return the template's fields."""
+        """Return the fields of the :class:`PairTemplate`."""
         return asdict(self.template)
 
     def _ids(self, text: str) -> IdArray:
@@ -148,19 +151,19 @@ class TemplateFormat(PairFormat):
 
 
 class ChatFormat(PairFormat):
-    """Formats pairs by a chat template, tokenized as a whole, as sentence-transformers does."""
+    """Formats pairs of query and document by a chat template, as sentence-transformers does."""
 
     def __init__(self, tokenizer: Tokenizer, template: ChatTemplate) -> None:
         self.template, self._tokenizer = template, tokenizer
 
     def least_length(self, prompt: str) -> int:
-        """Return the number of tokens of a pair of empty texts."""
+        """Return the number of tokens of a row whose query and document are empty."""
         return len(self._row(prompt, ""))
 
     def rows(
         self, pairs: list[tuple[str, str]], prompt: str, *, max_length: int | None, num_threads: int
     ) -> EncodedRows:
-        """Return rows; in a truncated row, the template's last tokens replace the end."""
+        """Tokenize pairs; a truncated row ends with the last tokens of the chat template."""
         encoding = self._tokenizer.encode_batch(
             [self.template.render(prompt, query, document) for query, document in pairs],
             add_special_tokens=False,
@@ -180,7 +183,7 @@ class ChatFormat(PairFormat):
         )
 
     def describe(self) -> dict[str, Any]:
-        """Return the template's source, and its variables."""
+        """Return the source of the chat template, and its variables."""
         return {"chat_template": self.template.source, "variables": self.template.variables}
 
     def _row(self, prompt: str, text: str) -> IdArray:
@@ -188,7 +191,10 @@ class ChatFormat(PairFormat):
         return self._tokenizer.encode_batch([rendered], add_special_tokens=False).ids
 
     def _suffix(self, prompt: str) -> IdArray:
-        """Return the tokens that end every row: the common ending of two different pairs."""
+        """Return the template's last tokens, which end the row of every pair.
+
+        They are the common ending of the rows of two different pairs.
+        """
         first, second = self._row(prompt, "0"), self._row(prompt, "1 2 3 4")
         shorter = min(len(first), len(second))
         differ = first[len(first) - shorter :] != second[len(second) - shorter :]
@@ -198,20 +204,20 @@ class ChatFormat(PairFormat):
 
 
 class PlainFormat(PairFormat):
-    """Joins pairs by the tokenizer's pair template, with the prompt before the query."""
+    """Joins a query and a document by the tokenizer's pair template; a prompt goes before both."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
 
     def least_length(self, prompt: str) -> int:
-        """Return the number of special tokens."""
+        """Return the number of special tokens around a query and a document."""
         del prompt
         return len(self._tokenizer.encode_batch([""], [""]).ids)
 
     def rows(
         self, pairs: list[tuple[str, str]], prompt: str, *, max_length: int | None, num_threads: int
     ) -> EncodedRows:
-        """Return rows, with the longer text of a pair truncated."""
+        """Tokenize pairs; of a pair that is too long, the longer text is truncated."""
         encoding = self._tokenizer.encode_batch(
             [prompt + query for query, _ in pairs],
             [document for _, document in pairs],
@@ -230,9 +236,9 @@ class PlainFormat(PairFormat):
 
 
 def _check_body(body: str) -> bool:
-    """Return whether a template's body has an instruction.
+    """Return whether the body of a :class:`PairTemplate` has a place for an instruction.
 
-    Raises :class:`ConfigError` unless it has a query and a document.
+    Raises :class:`ConfigError` unless it has places for a query and a document, and no others.
     """
     try:
         names = {name for _, name, _, _ in Formatter().parse(body) if name is not None}

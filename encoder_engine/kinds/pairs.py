@@ -52,7 +52,7 @@ class ScoreKeywords(CallKeywords, total=False):
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreOptions(Options):
-    """The options of scores; ``softmax``: whether the scores of a pair add up to 1."""
+    """The options of a call that scores pairs; ``softmax``: a pair's scores add up to 1."""
 
     activation: Activation
     softmax: bool = False
@@ -63,7 +63,7 @@ class ScoreOptions(Options):
 
 
 class Pairs(Kind):
-    """The kind of scores of text pairs, [n, C].
+    """The :class:`Kind` that computes scores of text pairs, [n, C].
 
     activation: the default activation of a call.
     recipe: for an encoder without a head, the pooling and modules that compute logits.
@@ -82,7 +82,7 @@ class Pairs(Kind):
         self._activation, self._recipe = activation, recipe
 
     def resolve(self, *, activation: Activation | None = None, **common: Any) -> ScoreOptions:
-        """Validate the options of a call and fill in defaults."""
+        """Validate the keywords of a call, and fill in defaults."""
         return ScoreOptions(
             **self.common_options(**common),
             activation=self._activation if activation is None else check_activation(activation),
@@ -90,11 +90,11 @@ class Pairs(Kind):
         )
 
     def characters(self, row: Any) -> int:
-        """Return the number of characters of both texts."""
+        """Return the number of characters of both texts of a pair."""
         return sum(len(text) for text in row if isinstance(text, str))
 
     def tokenize(self, rows: list[Any], options: Any) -> WindowRows:
-        """Tokenize pairs, with the prompt before the first text; also single texts."""
+        """Tokenize text pairs, with the prompt before the first text; or single texts."""
         if all(isinstance(row, str) for row in rows):
             return super().tokenize(rows, options)
         firsts, seconds = unzip_pairs(rows)
@@ -108,14 +108,14 @@ class Pairs(Kind):
         )
 
     def wanted(self, options: ScoreOptions) -> tuple[Pooled | Scores, ...]:
-        """Return the engine outputs to compute: logits, or scores if the engine activates them."""
+        """Return what the engine is asked to compute for a batch: logits, or sigmoids of them."""
         if self._recipe is not None:
             return (Pooled(modes=self._recipe.pooling),)
         # The engine's own sigmoid computes in float64.
         return (Scores(activation="sigmoid" if options.activation == "sigmoid" else "identity"),)
 
     def finish(self, window: TokenizedWindow, batches: Batches, options: ScoreOptions) -> Vectors:
-        """Return the scores of a window, float32 [n, C]."""
+        """Compute the scores of a window of pairs, float32 [n, C]."""
         del window
         scores = np.empty((len(batches.rows), options.dimension), dtype=np.float32)
         for batch, (found,) in batches:
@@ -128,13 +128,13 @@ class Pairs(Kind):
         return softmax(scores) if options.softmax else scores
 
     def activated(self, found: Vectors, options: ScoreOptions) -> Vectors:
-        """Return the scores of a batch, given the engine's output."""
+        """Return the scores of a batch of pairs, given what the engine computed for it."""
         if self._recipe is None and options.activation in ("identity", "sigmoid"):
             return found
         return SCORE_FUNCTIONS[options.activation](found)
 
     def join(self, parts: list[Vectors], options: ScoreOptions) -> Vectors:
-        """Concatenate the scores."""
+        """Concatenate the scores of all windows of pairs."""
         return np.concatenate([np.empty((0, options.dimension), np.float32), *parts])
 
     def describe(self, options: ScoreOptions) -> dict[str, Any]:
@@ -143,17 +143,17 @@ class Pairs(Kind):
         return {**super().describe(options), "pooling": list(modes)}
 
     def of_request(self, request: Any) -> dict[str, Any]:
-        """Return the activation that a server's request states: raw scores are logits."""
+        """Return the activation that a server's request states: none for raw scores."""
         return {"activation": "identity"} if request.raw_scores else {}
 
 
 class Labels(Pairs):
-    """The kind of scores of labels, [n, C], of texts or text pairs."""
+    """The :class:`Kind` that computes a score of each label, [n, C], for texts or text pairs."""
 
     name = "labels"
 
     def resolve(self, *, activation: Activation | None = None, **common: Any) -> ScoreOptions:
-        """Validate the options of a call; a softmax is over the scores of all labels of a text."""
+        """Validate the keywords of a call; a softmax is over the scores of all labels of a text."""
         function = self.model.label_function
         is_softmax = function == "softmax"
         chosen = activation or ("identity" if is_softmax else function)
@@ -163,7 +163,7 @@ class Labels(Pairs):
 
 
 class CausalPairs(Pairs):
-    """The kind of scores [n, 1] of query and document by a causal model's answer.
+    """The :class:`Kind` that scores a query and a document by a causal model's answer, [n, 1].
 
     format: the format of pairs as token rows.
     answers: the token ids of the positive and the negative answer, or only the positive's.
@@ -183,7 +183,7 @@ class CausalPairs(Pairs):
     def resolve(
         self, *, prompt: str | None = None, prompt_name: str | None = None, **keywords: Any
     ) -> ScoreOptions:
-        """Validate the options of a call, whose prompt is the instruction."""
+        """Validate the keywords of a call, whose prompt is the instruction to the model."""
         options = super().resolve(prompt=prompt, prompt_name=prompt_name, **keywords)
         is_given = prompt is not None or prompt_name is not None
         if is_given and options.prompt and not self._format.takes_prompt:
@@ -196,7 +196,7 @@ class CausalPairs(Pairs):
         return options
 
     def tokenize(self, rows: list[Any], options: Any) -> WindowRows:
-        """Format and tokenize pairs. Raises :class:`ConfigError` if they have no room."""
+        """Format pairs as token rows; raise :class:`ConfigError` if there is no room for them."""
         pairs = list(zip(*unzip_pairs(rows), strict=True))
         for row, pair in enumerate(pairs):
             if not all(isinstance(text, str) for text in pair):
@@ -215,12 +215,12 @@ class CausalPairs(Pairs):
         return True
 
     def wanted(self, options: ScoreOptions) -> tuple[LastLogits, ...]:  # type: ignore[override]
-        """Return the engine outputs to compute: the logits of the answers."""
+        """Return what the engine is asked to compute for a batch: logits of the answers."""
         del options
         return (LastLogits(token_ids=self._answers),)
 
     def activated(self, found: Vectors, options: ScoreOptions) -> Vectors:
-        """Return the activated log-odds of the positive answer."""
+        """Return the activated log-odds of the positive answer, or its logit if it is alone."""
         odds_B1 = found[:, :1] - found[:, 1:] if len(self._answers) > 1 else found
         if options.activation != "sigmoid":
             return SCORE_FUNCTIONS[options.activation](odds_B1)
@@ -254,7 +254,10 @@ def check_top_k(top_k: int | None) -> None:
 def order_documents(
     scores: Vectors, texts: list[str], *, top_k: int | None, return_documents: bool
 ) -> list[Ranked]:
-    """Return the documents with the best scores; equal scores stay in the order given."""
+    """Return the documents with the best scores, best first; equal scores stay in the order given.
+
+    ``top_k``: the most documents; None: all.
+    """
     best = [int(row) for row in np.argsort(-scores, kind="stable")[:top_k]]
     ranked = [Ranked(corpus_id=row, score=float(scores[row])) for row in best]
     if return_documents:
@@ -270,7 +273,7 @@ def is_pair(value: Any) -> bool:
 
 
 def unzip_pairs(pairs: Iterable[object]) -> tuple[list[str], list[str]]:
-    """Return the first and the second texts of pairs.
+    """Return the first texts of all pairs, and their second texts.
 
     Raises :class:`InputError` for an item that is no pair, with its row, and :class:`TextError`
     if a single text is given instead of pairs.
@@ -287,5 +290,5 @@ def unzip_pairs(pairs: Iterable[object]) -> tuple[list[str], list[str]]:
 
 
 def softmax(scores_BC: Vectors) -> Vectors:
-    """Return the softmax of each pair's scores, [B, C]."""
+    """Return the softmax over the C scores of each pair, [B, C]."""
     return SCORE_FUNCTIONS["softmax"](scores_BC)

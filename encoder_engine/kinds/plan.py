@@ -1,4 +1,4 @@
-"""Describes everything that decides a model's results, for the plans of jobs and for digests."""
+"""Describes all that decides a model's results, for digests and for the plans of jobs on files."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ __all__ = ["describe_results", "library_versions"]
 def describe_results(kind: Kind, options: Any) -> dict[str, Any]:
     """Return model, tokenizer, options and versions, which decide the results, as JSON values.
 
-    Settings that change only the speed (batches, threads) are left out. ``options``: those that the
-    kind's ``resolve`` returned.
+    Settings that change only the speed (batches, threads) are left out. ``options``: the result of
+    the kind's ``resolve``.
     """
     engine = kind.model.engine
     return {

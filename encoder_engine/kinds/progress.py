@@ -1,4 +1,4 @@
-"""The progress bar of a call."""
+"""The progress bar of a call of a model."""
 
 from __future__ import annotations
 

@@ -29,9 +29,9 @@ __all__ = ["Sparse", "SparseOptions"]
 
 @dataclass(frozen=True, kw_only=True)
 class SparseOptions(Options):
-    """Options of sparse vectors.
+    """The options of a call that computes sparse vectors.
 
-    max_active_dims: the most weights of a row, the largest; None: all.
+    max_active_dims: the most weights of a text's vector, the largest; None: all.
     """
 
     max_active_dims: int | None = None
@@ -42,7 +42,7 @@ class SparseOptions(Options):
 
 
 class Sparse(Kind):
-    """The kind of sparse vectors of texts, by a masked-language model.
+    """The :class:`Kind` that computes sparse vectors of texts, by a masked-language model.
 
     query_weights: fixed weights of queries' tokens; None: the model computes queries too.
     max_active_dims, route: the default options of a call.
@@ -70,13 +70,13 @@ class Sparse(Kind):
 
     @property
     def default_batch_tokens(self) -> int:
-        """The most tokens of a batch by default; their float32 logits take 4 x ``WIDEST_BYTES``."""
+        """The most tokens of a batch by default: their float32 logits take 4 x ``WIDEST_BYTES``."""
         return max(1, 4 * WIDEST_BYTES // (4 * int(self.model.dimension)))
 
     def resolve(
         self, *, max_active_dims: int | None = None, route: Route | None = None, **common: Any
     ) -> SparseOptions:
-        """Validate the options of a call and fill in defaults."""
+        """Validate the keywords of a call, and fill in defaults."""
         check_route(route)
         if max_active_dims is not None:
             check_positive(max_active_dims, "max_active_dims")
@@ -88,11 +88,11 @@ class Sparse(Kind):
         )
 
     def _weights(self, options: SparseOptions) -> TokenWeights | None:
-        """Return the fixed token weights if texts are queries; None: the model computes weights."""
+        """Return the fixed weights of tokens, for queries; None: the model computes the weights."""
         return self._query_weights if options.route == "query" else None
 
     def limit(self, options: SparseOptions) -> int | None:
-        """Return the most tokens of a text."""
+        """Return the most tokens of a text, a query or a document; None: no limit."""
         weights = self._weights(options)
         return super().limit(options) if weights is None else weights.max_length
 
@@ -104,18 +104,18 @@ class Sparse(Kind):
         return tokenize_weighed(weights, rows, options.prompt)
 
     def needs_tokens(self, options: SparseOptions) -> bool:
-        """Return True if the model computes the texts: these then need a token."""
+        """Return whether the model computes the weights: a text then needs a token."""
         return self._weights(options) is None
 
     def wanted(self, options: SparseOptions) -> tuple[VocabularyWeights, ...]:
-        """Return the engine outputs to compute: the weights of the vocabulary."""
+        """Return what the engine is asked to compute for a batch: weights of the vocabulary."""
         del options
         return (VocabularyWeights(pooling=self._pooling, activation=self._activation),)
 
     def finish(
         self, window: TokenizedWindow, batches: Batches, options: SparseOptions
     ) -> SparseVectors:
-        """Return the weights above 0 of each text."""
+        """Return each text's weights above 0, by model or fixed."""
         weights, most = self._weights(options), options.max_active_dims
         if weights is not None:
             return weigh_rows(weights, window.encoding, most)
@@ -127,11 +127,11 @@ class Sparse(Kind):
         return join_rows(found, options.dimension)
 
     def join(self, parts: list[SparseVectors], options: SparseOptions) -> SparseVectors:
-        """Concatenate the rows."""
+        """Concatenate the sparse vectors of all windows of texts."""
         return join_sparse(parts, options.dimension)
 
     def describe(self, options: SparseOptions) -> dict[str, Any]:
-        """Return the pooling and the activation, which a job's plan records."""
+        """Return how logits are pooled and activated, which a job's plan records."""
         return {
             **super().describe(options),
             "sparse_pooling": self._pooling,
@@ -139,7 +139,7 @@ class Sparse(Kind):
         }
 
     def each(self, results: SparseVectors) -> list[Any]:
-        """Return the indices and values of each text."""
+        """Return the token ids and weights of each text's sparse vector."""
         return [results.row(row) for row in range(len(results))]
 
     def of_request(self, request: Any) -> dict[str, Any]:
@@ -148,7 +148,7 @@ class Sparse(Kind):
 
 
 def tokenize_weighed(table: TokenWeights, texts: list[str], prefix: str) -> Encoding:
-    """Tokenize texts after a prefix, for :func:`weigh_rows`."""
+    """Tokenize texts after a prefix, without special tokens, for :func:`weigh_rows`."""
     return table.tokenizer.encode_batch(
         [prefix + text for text in texts] if prefix else texts,
         max_length=table.max_length,
@@ -157,7 +157,10 @@ def tokenize_weighed(table: TokenWeights, texts: list[str], prefix: str) -> Enco
 
 
 def weigh_rows(table: TokenWeights, rows: TokenizedRows, most: int | None) -> SparseVectors:
-    """Return a sparse vector per row: the fixed weight of each distinct token."""
+    """Return a sparse vector per row of tokens: the fixed weight of each distinct token.
+
+    ``most``: the most weights of a vector, the largest; None: all.
+    """
     found = []
     for start, end in itertools.pairwise(rows.cu_seqlens):
         tokens = np.unique(rows.ids[start:end])
@@ -171,7 +174,10 @@ def keep_largest(
     weights_V: np.ndarray[Any, np.dtype[np.float32]],
     most: int | None,
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Return the ``most`` largest weights and their indices, by ascending index."""
+    """Return the ``most`` largest of the weights at ``indices``, and their indices, ascending.
+
+    The indices come first. ``most`` None: all.
+    """
     if most is not None and len(indices) > most:
         best = np.argsort(-weights_V[indices], kind="stable")[:most]
         indices = np.sort(indices[best])
@@ -179,7 +185,7 @@ def keep_largest(
 
 
 def join_rows(rows: list[tuple[Any, Any]], dimension: int) -> SparseVectors:
-    """Make a sparse matrix of rows, each a pair of indices and values."""
+    """Make :class:`SparseVectors` of rows, each given by its indices and its values."""
     lengths = [len(indices) for indices, _ in rows]
     return SparseVectors(
         indptr=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),

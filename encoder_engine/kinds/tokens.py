@@ -32,7 +32,7 @@ __all__ = ["LateInteraction", "Tokens", "collect_states"]
 
 
 class Tokens(Kind):
-    """The kind of token vectors, including special tokens and those of the prompt."""
+    """The :class:`Kind` of token vectors, of special tokens and the prompt's tokens too."""
 
     name = "tokens"
     requested = ("input_type", "normalize")
@@ -52,7 +52,7 @@ class Tokens(Kind):
         return width
 
     def resolve(self, *, normalize_embeddings: bool = False, **common: Any) -> Options:
-        """Validate the options of a call and fill in defaults."""
+        """Validate the keywords of a call, and fill in defaults."""
         return Options(
             **self.common_options(**common),
             dimension=self.width,
@@ -60,13 +60,13 @@ class Tokens(Kind):
         )
 
     def wanted(self, options: Options) -> tuple[TokenStates, ...]:
-        """Return the engine outputs to compute: the vectors of tokens."""
+        """Return what the engine is asked to compute for a batch: the vectors of tokens."""
         return (
             TokenStates(modules=self.modules, normalized=options.normalized, layers=self._layers),
         )
 
     def finish(self, window: TokenizedWindow, batches: Batches, options: Options) -> TokenVectors:
-        """Return the vectors of a window's tokens."""
+        """Compute the vectors of the tokens of a window of texts."""
         del window
         rows, found = batches.rows, np.empty((len(batches.rows.ids), options.dimension), np.float32)
         for batch, (computed,) in batches:
@@ -74,11 +74,11 @@ class Tokens(Kind):
         return collect_states(found, batches, np.asarray(rows.ids))
 
     def join(self, parts: list[TokenVectors], options: Options) -> TokenVectors:
-        """Concatenate the vectors."""
+        """Concatenate the token vectors of all windows of texts."""
         return join_tokens(parts, options.dimension)
 
     def each(self, results: TokenVectors) -> list[Vectors]:
-        """Return the vectors of each text, [n, D]."""
+        """Return the token vectors of each text, [n, D]."""
         return [results[row] for row in range(len(results))]
 
     def of_request(self, request: Any) -> dict[str, Any]:
@@ -89,7 +89,7 @@ class Tokens(Kind):
 def collect_states(
     found_TN: Vectors, batches: Batches, ids: Any, *, what: str = "tokens' vectors"
 ) -> TokenVectors:
-    """Collect the vectors of a window's tokens, text by text.
+    """Return computed token vectors [T, N] as :class:`TokenVectors`, which divide them into texts.
 
     Raises :class:`NonFiniteVectorError`, which names the first text with NaN or infinity.
     """
@@ -106,7 +106,7 @@ def collect_states(
 
 
 class LateInteraction(Tokens):
-    """The kind of projected token vectors that late interaction compares.
+    """The :class:`Kind` of projected token vectors, which late interaction compares.
 
     mask: the rule for tokens without a vector.
     lengths: the most tokens of queries and of documents; None: the model's limit.
@@ -132,7 +132,7 @@ class LateInteraction(Tokens):
     def resolve(
         self, *, route: Route | None = None, normalize_embeddings: bool | None = None, **common: Any
     ) -> Options:
-        """Validate the options of a call; ``route`` None: documents, with the model's own limit."""
+        """Validate the keywords of a call; ``route`` None: documents, with the model's limit."""
         check_route(route)
         normalized = self._normalized if normalize_embeddings is None else normalize_embeddings
         return Options(
@@ -143,7 +143,7 @@ class LateInteraction(Tokens):
         )
 
     def limit(self, options: Options) -> int | None:
-        """Return the most tokens of a query or of a document."""
+        """Return the most tokens of a query or of a document, by the route; None: no limit."""
         return super().limit(options) if options.route is None else self.most_tokens(options.route)
 
     def most_tokens(self, route: Route) -> int | None:
@@ -160,13 +160,13 @@ class LateInteraction(Tokens):
         return length if positions is None else min(length, positions)
 
     def rows(self, encoding: WindowRows, options: Options) -> TokenRows:
-        """Return the token rows to compute; queries may be padded with mask tokens."""
+        """Return the rows of tokens to compute; queries may be padded with mask tokens."""
         if self._expansion is not None and options.route == "query":
             return self._expansion.expand(encoding)
         return TokenRows.of(encoding)
 
     def finish(self, window: TokenizedWindow, batches: Batches, options: Any) -> TokenVectors:
-        """Return the vectors of the tokens that late interaction compares."""
+        """Compute a window's vectors of the tokens that late interaction compares."""
         found, mask = super().finish(window, batches, options), self._mask
         route = options.route or "document"
         if mask.skipped and route in mask.tasks:
@@ -176,7 +176,7 @@ class LateInteraction(Tokens):
         return found
 
     def describe(self, options: Any) -> dict[str, Any]:
-        """Return a digest of the modules after the encoder and of the tokens without a vector."""
+        """Return a digest of what follows the encoder: modules, rules for tokens, lengths."""
         route: Route = options.route or "document"
         mask = self._mask
         expansion = self._expansion if route == "query" else None

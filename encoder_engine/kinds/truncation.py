@@ -18,7 +18,7 @@ __all__ = ["TruncationNotice"]
 class TruncationNotice:
     """Counts a call's truncated rows, and raises at the first or warns of all at the end.
 
-    limit: the most tokens of a row.
+    limit: the most tokens of a row (a text or a pair).
     row_name: the word for a row in messages.
     remedy: the advice of the warning.
     """
@@ -52,7 +52,7 @@ class TruncationNotice:
             )
 
     def warn(self) -> None:
-        """Issue one :class:`TruncationWarning` if rows were truncated, unless ignored."""
+        """Issue one :class:`TruncationWarning` for all truncated rows, if the call asks for it."""
         if self.num_truncated and self._on_truncation == "warn":
             warn_caller(
                 TruncationWarning(

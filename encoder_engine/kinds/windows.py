@@ -36,14 +36,14 @@ WINDOW_CHARACTERS = 16_000_000
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class EmbeddedWindow:
-    """The results and counts of consecutive rows of a stream.
+    """The results and counts of a window: consecutive rows (texts or pairs) of a stream.
 
     vectors: [n, D], or the sparse vectors, token vectors or scores of n rows, in their order.
     first_row: the index of the first row in the stream.
     truncated: bool [n].
-    num_tokens: the number of tokens that were computed.
+    num_tokens: the number of tokens of the tokenized rows.
     num_padded_tokens: the number of tokens that the same batches would have had with padding.
-    tokenize_seconds, encode_seconds: the wall time of each stage.
+    tokenize_seconds, encode_seconds: the wall time of tokenization and of computation.
     """
 
     vectors: Any
@@ -61,7 +61,11 @@ class EmbeddedWindow:
 
 
 class TokenizedWindow(NamedTuple):
-    """A window of tokenized rows; ``seconds``: the wall time of tokenization."""
+    """A window of tokenized rows of a stream.
+
+    ``first_row``: the index of its first row in the stream; ``seconds``: the wall time of
+    tokenization.
+    """
 
     encoding: WindowRows
     first_row: int
@@ -69,7 +73,10 @@ class TokenizedWindow(NamedTuple):
 
 
 def windows(rows: Iterator[Row], characters_of: Callable[[Row], int]) -> Iterator[list[Row]]:
-    """Cut a stream into lists of at most 4,096 rows and about 16 million characters each."""
+    """Cut a stream of rows into lists of at most 4,096 rows and about 16 million characters each.
+
+    ``characters_of``: a function from a row to its number of characters.
+    """
     window: list[Row] = []
     characters = 0
     for row in rows:
@@ -89,7 +96,7 @@ def first_rows(rows: RowArray, limit: int = 5) -> str:
 
 
 def located_error(error: InputError, window: list[Any], first_row: int) -> InputError:
-    """Return an error that names the text's row in the stream instead of in the window."""
+    """Return an error that names a row of the stream, given one that names a row of a window."""
     if error.row is None:
         return error
     row, text = first_row + error.row, window[error.row]

@@ -24,7 +24,7 @@ __all__ = ["DistillationModel", "take_layers"]
 
 
 class DistillationModel(TrainingModel):
-    """A student and its three losses: soft targets, masked tokens, cosine of hidden states.
+    """A student encoder with the three losses by which it learns from its teacher.
 
     ``soft``: ``temperature^2 * KL(teacher || student)`` of the masked tokens' distributions at
     ``temperature``.
@@ -67,12 +67,12 @@ class DistillationModel(TrainingModel):
         return self
 
     def counts(self, inputs: Inputs) -> dict[str, int]:
-        """Return the number of terms of each loss."""
+        """Return the number of terms of each loss: masked tokens, for ``cosine`` all tokens."""
         hidden = inputs.targets["rows"].shape[0]
         return {"soft": hidden, "mlm": hidden, "cosine": inputs.batch.num_tokens}
 
     def forward(self, inputs: Inputs) -> dict[str, LossSum]:
-        """Return the three losses."""
+        """Return the losses ``soft``, ``mlm`` and ``cosine``, each summed over its terms."""
         counts, labels_M = self.counts(inputs), inputs.targets["labels"]
         rows_M = inputs.targets["rows"] if inputs.rows is None else inputs.rows.rows
         student_TD = self.encoder(inputs.batch).last_hidden_state
@@ -97,7 +97,7 @@ class DistillationModel(TrainingModel):
         }
 
     def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
-        """Write the student with its head."""
+        """Write the student with its masked-language-model head."""
         self.head.save_pretrained(directory)
 
 
@@ -106,8 +106,9 @@ def _wide(values: Tensor) -> Tensor:
 
 
 def take_layers(student: MaskedLM, teacher: MaskedLM) -> None:
-    """Initialise a student from evenly spaced blocks of its teacher, beginning with the first.
+    """Initialise a student by its teacher's embeddings, head and evenly spaced blocks.
 
+    The first block is the teacher's first.
     Weights that the student lacks, such as segment embeddings, are left out. Raises
     :class:`ConfigError` where sizes differ.
     """

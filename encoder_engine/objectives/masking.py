@@ -34,7 +34,7 @@ class MaskedTokens:
     """A batch with masked tokens, and the labels of these tokens.
 
     ``input_ids`` int32 [T]: the model's input.
-    ``rows`` int64 [M], ascending: the tokens to predict.
+    ``rows`` int64 [M], ascending: the indices of the tokens to predict in the packed batch.
     ``labels`` int64 [M]: the ids of these tokens before masking.
     ``spans`` int64 [S, 2]: first row and length of each span; None where tokens or words are drawn.
     """
@@ -111,7 +111,7 @@ class Masking:
             raise ConfigError("token_counts are all 0: no token could be drawn")
 
     def __call__(self, batch: CleanBatch, seed: int) -> MaskedTokens:
-        """Choose and replace tokens of a batch."""
+        """Choose tokens of a batch to predict, and replace them in the model's input."""
         if self.unit in SPANS:
             spans = self._choose_spans(batch, seed)
             # The draw of a span's first token decides for the whole span.
@@ -152,7 +152,7 @@ class Masking:
         return np.searchsorted(self._cumulative, draws, side="right").astype(np.int32)
 
     def _choose_spans(self, batch: CleanBatch, seed: int) -> Rows:
-        """Return first row and length of each span, int64 [S, 2], ascending."""
+        """Draw the spans of a batch to mask; return first row and length, int64 [S, 2], sorted."""
         salient = batch.salient if self.unit == "salient" else None
         if self.unit == "salient" and salient is None:
             raise BatchError(
@@ -182,7 +182,7 @@ class Masking:
         key: int,
         salient: npt.NDArray[np.uint8] | None = None,
     ) -> list[tuple[int, int]]:
-        """Draw the spans of one sequence; return first token and length of each."""
+        """Draw the spans to mask in one sequence; return first token and length of each."""
         left = self.mask_probability * (len(special) - int(special.sum()))
         if left <= 0.0:
             return []
@@ -212,7 +212,10 @@ class Masking:
         return spans
 
     def _fitting_number(self, free: bytearray, draw: float) -> int:
-        """Draw the number of words of a span, at most the longest free run."""
+        """Return a span's number of words for a uniform ``draw``, at most the longest free run's.
+
+        ``free``: 1 for each word that may still be masked. 0: there is none.
+        """
         number = span_length(draw, self.success, self.longest)
         while number and free.find(b"\1" * number) < 0:
             number -= 1
@@ -220,7 +223,7 @@ class Masking:
 
 
 def _salient_words(salient: npt.NDArray[np.uint8], starts: Rows) -> list[tuple[int, int]]:
-    """Return first word and number of words of each salient span, without overlap.
+    """Return the first word and the number of words of each salient span; no word is in two.
 
     ``salient``: 1 for a span's first token, 2 for its others; ``starts``: first tokens of words.
     """
@@ -242,7 +245,7 @@ def _salient_words(salient: npt.NDArray[np.uint8], starts: Rows) -> list[tuple[i
 
 
 class _Draws:
-    """Uniform numbers in [0, 1) from a key (Philox: Salmon et al. 2011), drawn 128 at a time."""
+    """Yields uniform numbers in [0, 1) from a key (Philox: Salmon et al. 2011), 128 at a time."""
 
     def __init__(self, key: int) -> None:
         self._generator = np.random.Generator(np.random.Philox(key=key))
@@ -255,7 +258,10 @@ class _Draws:
 
 
 def _fitting_start(free: bytearray, number: int, draws: _Draws) -> int:
-    """Draw uniformly one of the starts of ``number`` free words; at least one must exist."""
+    """Draw uniformly a word with which ``number`` free words begin; there must be one.
+
+    ``free``: 1 for each word that may still be masked.
+    """
     run, last = b"\1" * number, len(free) - number + 1
     for _ in range(len(free)):
         word = int(next(draws) * last)
@@ -267,7 +273,7 @@ def _fitting_start(free: bytearray, number: int, draws: _Draws) -> int:
 
 
 def _places_within(lengths: Rows) -> Rows:
-    """Return each element's index within its run: lengths [2, 3] give [0, 1, 0, 1, 2]."""
+    """Return the index of each element within its run: run lengths [2, 3] give [0, 1, 0, 1, 2]."""
     starts = np.cumsum(lengths) - lengths
     return np.arange(int(lengths.sum()), dtype=np.int64) - np.repeat(starts, lengths)
 

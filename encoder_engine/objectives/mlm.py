@@ -23,10 +23,10 @@ __all__ = ["MLM"]
 
 @dataclass(frozen=True, kw_only=True)
 class MLM:
-    """The masked language modelling objective: cross-entropy of the masked tokens.
+    """The training objective masked language modelling: cross-entropy of the masked tokens.
 
-    Only masked rows are projected to the vocabulary. Adds the targets ``rows`` and ``labels`` [M],
-    and ``spans`` [S, 2] for span masking.
+    Only the hidden states of masked tokens are projected to the vocabulary. Adds the targets
+    ``rows`` and ``labels`` [M], and ``spans`` [S, 2] for span masking.
     """
 
     masking: Masking
@@ -38,11 +38,11 @@ class MLM:
 
     @property
     def paddings(self) -> Mapping[str, Padding] | None:
-        """Return how the targets are padded: with row 0 and a label that the loss ignores."""
+        """Return how the targets are padded for CUDA graphs: row 0, and a label that is ignored."""
         return {"rows": Padding(0), "labels": Padding(IGNORED)}
 
     def corrupt(self, corrupted: CorruptedBatch, seed: int, /) -> CorruptedBatch:
-        """Mask tokens of the input, and add them as targets."""
+        """Mask tokens of the model's input; add their indices and original ids as targets."""
         masked = self.masking(corrupted.clean, seed)
         found = {"rows": masked.rows, "labels": masked.labels}
         if masked.spans is not None:
@@ -51,7 +51,7 @@ class MLM:
         return replace(corrupted, input_ids=masked.input_ids, targets=targets)
 
     def head(self, encoder: Encoder) -> MaskedLM:
-        """Make the family's masked-language-model head."""
+        """Make the masked-language-model head of the encoder's family."""
         return MaskedLM(encoder)
 
     def count(self, targets: Mapping[str, Tensor]) -> int:

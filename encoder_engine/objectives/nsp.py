@@ -39,11 +39,11 @@ class NSP:
 
     @property
     def paddings(self) -> Mapping[str, Padding] | None:
-        """Return how the labels are padded: with a label that the loss ignores."""
+        """Return how ``pair_labels`` are padded for CUDA graphs: by a label that is ignored."""
         return {"pair_labels": Padding(IGNORED, by_sequence=True)}
 
     def corrupt(self, corrupted: CorruptedBatch, _seed: int, /) -> CorruptedBatch:
-        """Add the labels; the input is unchanged. Raises :class:`BatchError` without pairs."""
+        """Add the pairs' classes as a target. Raises :class:`BatchError` for data without pairs."""
         positive = corrupted.clean.positive
         if positive is None:
             raise BatchError(f"{self.name} needs pairs of segments; cut the corpus into pairs")
@@ -51,17 +51,17 @@ class NSP:
         return replace(corrupted, targets={**corrupted.targets, "pair_labels": labels})
 
     def head(self, encoder: Encoder) -> NextSentence:
-        """Make the family's next-sentence head."""
+        """Make the next-sentence head of the encoder's family."""
         return NextSentence(encoder)
 
     def count(self, targets: Mapping[str, Tensor]) -> int:
-        """Return the number of pairs."""
+        """Return the number of segment pairs."""
         return targets["pair_labels"].shape[0]
 
     def loss(
         self, head: nn.Module, output: EncoderOutput, targets: Mapping[str, Tensor]
     ) -> LossSum:
-        """Return the cross-entropy summed over the pairs."""
+        """Return the cross-entropy summed over the segment pairs."""
         assert isinstance(head, NextSentence)
         labels_B = targets["pair_labels"]
         logits_BC = head.numbers(output)

@@ -1,9 +1,9 @@
 """The interface of training objectives, and the model that trains several together.
 
 How it works: a clean batch passes through ``corrupt`` of each objective on the CPU, which changes
-the input and adds targets. The rows that the heads read are joined, so that the encoder's last
-block computes only these. Losses are sums with their numbers of terms: the trainer divides by the
-terms of the whole step.
+the model's input and adds targets. The heads of the objectives need the hidden states of some rows
+(tokens) only: these are collected, so that the encoder's last block computes no others. Losses are
+sums with their numbers of terms: the trainer divides by the terms of the whole step.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = ["CorruptedBatch", "Objective", "PretrainingModel", "prepare"]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CorruptedBatch:
-    """A batch that the objectives change one after another.
+    """A batch on its way through the training objectives, which change it one after another.
 
     ``clean``: the batch before any change.
     ``input_ids`` int32 [T]: the model's input.
@@ -48,7 +48,7 @@ class CorruptedBatch:
 
 
 class Objective(Protocol):
-    """A training objective: corrupts batches, makes a head, computes a loss."""
+    """A training objective: masks or changes the model's input, makes a head, computes a loss."""
 
     @property
     def name(self) -> str:
@@ -56,7 +56,7 @@ class Objective(Protocol):
 
     @property
     def weight(self) -> float:
-        """The weight of the mean loss in the total loss."""
+        """The weight of the objective's mean loss in the total loss."""
 
     @property
     def needs_pooled(self) -> bool:
@@ -64,29 +64,29 @@ class Objective(Protocol):
 
     @property
     def row_targets(self) -> tuple[str, ...] | None:
-        """The names of targets with the rows that the head reads; None: the head reads all rows."""
+        """Names of targets that hold indices of tokens which the head reads; None: all tokens."""
 
     @property
     def paddings(self) -> Mapping[str, Padding] | None:
-        """Return how the targets are padded for CUDA graphs; see :meth:`TrainingModel.paddings`."""
+        """How the targets are padded for CUDA graphs; see :meth:`TrainingModel.paddings`."""
 
     def corrupt(self, corrupted: CorruptedBatch, seed: int, /) -> CorruptedBatch:
-        """Change the input and add targets: a pure function of seed and batch."""
+        """Return the batch with changed input and further targets, by seed and batch alone."""
 
     def count(self, targets: Mapping[str, Tensor]) -> int:
-        """Return the number of terms of the loss, before it is computed."""
+        """Return the number of terms of the loss, given the targets."""
 
     def head(self, encoder: Encoder) -> nn.Module:
-        """Make the head, randomly initialised; it may contain the encoder."""
+        """Make the objective's head, randomly initialised; the head may contain the encoder."""
 
     def loss(
         self, head: nn.Module, output: EncoderOutput, targets: Mapping[str, Tensor]
     ) -> LossSum:
-        """Compute the loss of an encoder's output."""
+        """Return the loss, summed over its terms, given the encoder's output and the targets."""
 
 
 def prepare(clean: CleanBatch, objectives: Sequence[Objective], *, seed: int) -> Inputs:
-    """Apply all objectives to a batch, in their order, and make the step's input."""
+    """Apply objectives to a clean batch, in their order; return the model's input and targets."""
     corrupted = CorruptedBatch(clean=clean, input_ids=clean.input_ids)
     for objective in objectives:
         corrupted = objective.corrupt(corrupted, seed)
@@ -105,7 +105,10 @@ def prepare(clean: CleanBatch, objectives: Sequence[Objective], *, seed: int) ->
 def _rows_read(
     clean: CleanBatch, objectives: Sequence[Objective], targets: dict[str, npt.NDArray[np.int64]]
 ) -> npt.NDArray[np.int64] | None:
-    """Return the rows that the heads read; renumber targets to index these rows, in place."""
+    """Return the indices of the tokens that the objectives' heads read; None: all tokens.
+
+    Targets that are such indices become indices into the result, in place.
+    """
     names: list[str] = []
     for objective in objectives:
         if objective.row_targets is None:
@@ -138,7 +141,7 @@ class PretrainingModel(TrainingModel):
         return {o.name: o.count(inputs.targets) for o in self.objectives}
 
     def paddings(self, inputs: Inputs) -> Mapping[str, Padding] | None:
-        """Return how the targets of all objectives are padded, or None."""
+        """Return how the targets of all objectives are padded for CUDA graphs; None: no graphs."""
         del inputs
         found: dict[str, Padding] = {}
         for objective in self.objectives:
@@ -148,7 +151,7 @@ class PretrainingModel(TrainingModel):
         return found
 
     def forward(self, inputs: Inputs) -> dict[str, LossSum]:
-        """Return the loss of each objective."""
+        """Return the loss of each objective by its name, summed over its terms."""
         needs_pooled = any(objective.needs_pooled for objective in self.objectives)
         output = self.encoder(inputs.batch, output_pooled=needs_pooled, rows=inputs.rows)
         return {

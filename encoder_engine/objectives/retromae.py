@@ -47,8 +47,9 @@ AREA = 2**24
 
 @dataclass(frozen=True, kw_only=True)
 class RetroMAE:
-    """Cross-entropy of the decoder's reconstruction, over all tokens but special ones.
+    """The training objective RetroMAE: cross-entropy of the text that the decoder reconstructs.
 
+    The terms are all tokens but special ones.
     Must follow :class:`MLM`, which masks the encoder's input (15 to 30 % in the paper).
     ``mask_probability``: the share of tokens that a row of the decoder cannot attend to (0.5 to 0.7
     in the paper). Adds the targets ``retromae_first`` [B], the rows of the sentence vectors;
@@ -71,10 +72,10 @@ class RetroMAE:
 
     @property
     def paddings(self) -> None:
-        """Return None: no CUDA graphs, because the decoder reads lengths on the host."""
+        """Return None: no CUDA graphs, because the decoder reads sequence lengths on the host."""
 
     def corrupt(self, corrupted: CorruptedBatch, seed: int, /) -> CorruptedBatch:
-        """Add the text before masking, and the random keys for the visible tokens."""
+        """Add as targets the text before masking, and keys to draw the decoder's visible tokens."""
         clean = corrupted.clean
         full = clean.lengths > 0
         types = clean.token_type_ids
@@ -90,17 +91,17 @@ class RetroMAE:
         return replace(corrupted, targets={**corrupted.targets, **found})
 
     def head(self, encoder: Encoder) -> EnhancedDecoder:
-        """Make the decoder, randomly initialised."""
+        """Make RetroMAE's decoder for the encoder, randomly initialised."""
         return EnhancedDecoder(encoder)
 
     def count(self, targets: Mapping[str, Tensor]) -> int:
-        """Return the number of predicted tokens."""
+        """Return the number of tokens that the decoder predicts."""
         return targets["retromae_rows"].shape[0]
 
     def loss(
         self, head: nn.Module, output: EncoderOutput, targets: Mapping[str, Tensor]
     ) -> LossSum:
-        """Return the cross-entropy summed over the predicted tokens."""
+        """Return the cross-entropy summed over the tokens that the decoder predicts."""
         assert isinstance(head, EnhancedDecoder)
         ids_T, rows_P = targets["retromae_ids"], targets["retromae_rows"]
         types_T = targets.get("retromae_types")
@@ -121,7 +122,7 @@ class RetroMAE:
 
 
 class EnhancedDecoder(nn.Module):
-    """One post-norm transformer layer whose queries and keys are different streams.
+    """RetroMAE's decoder: one post-norm transformer layer; queries and keys have different inputs.
 
     The output projection is the token embeddings, with a bias of its own. Raises
     :class:`ConfigError` for an encoder without position embeddings, and for token embeddings of
@@ -163,7 +164,7 @@ class EnhancedDecoder(nn.Module):
     def forward(
         self, batch: PackedBatch, vectors_BD: Tensor, keys_B: Tensor, share: float
     ) -> Tensor:
-        """Return the decoded rows, [T, D].
+        """Return the decoder's output for each token, [T, D].
 
         ``batch``: the text before masking, without empty sequences. ``vectors_BD``: the sentence
         vectors. ``keys_B``, ``share``: the arguments by which :func:`visible_tokens` draws visible
@@ -272,7 +273,7 @@ def _like_lengths(lengths: npt.NDArray[np.int64]) -> list[npt.NDArray[np.int64]]
 
 
 def visible_tokens(keys_B: Tensor, length: int, share: float) -> Tensor:
-    """Return the tokens that each decoder row can attend to, bool [B, L, L], row by token.
+    """Return the tokens that each row of the decoder can attend to, bool [B, L, L], row by token.
 
     The first token is always visible, a row's own token never; each other token is visible with
     probability ``share``. An entry is a pure function of the sequence's key, int64 [B], and of the

@@ -58,7 +58,7 @@ class DetectionModel(TrainingModel):
 
     @property
     def encoders(self) -> tuple[Encoder, ...]:
-        """The encoders that are trained."""
+        """The encoders that are trained: the one that detects, and the generator's."""
         return self.encoder, self.generator.encoder
 
     def counts(self, inputs: Inputs) -> dict[str, int]:
@@ -66,7 +66,7 @@ class DetectionModel(TrainingModel):
         return {"mlm": inputs.targets["rows"].shape[0], "rtd": inputs.batch.num_tokens}
 
     def forward(self, inputs: Inputs) -> dict[str, LossSum]:
-        """Return the losses of the generator and of the detector."""
+        """Return the summed losses of the generator, ``mlm``, and of the detection, ``rtd``."""
         counts, labels_M = self.counts(inputs), inputs.targets["labels"]
         logits_MV = self._generate(inputs)
         generated = F.cross_entropy(logits_MV, labels_M, reduction="sum")
@@ -96,7 +96,7 @@ class DetectionModel(TrainingModel):
         return logits_MV.to(torch.promote_types(logits_MV.dtype, torch.float32))
 
     def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
-        """Write the encoder with its head, and the generator into ``generator/``."""
+        """Write the encoder with its detection head; the generator into ``generator/``."""
         self.detector.save_pretrained(directory)
         self.generator.save_pretrained(Path(directory) / "generator")
 

@@ -77,7 +77,8 @@ class SBO:
 
     Must follow :class:`MLM` with ``unit="span"``, whose spans this objective reads. Adjacent spans
     are merged, so that no neighbour is masked. Tokens of a span beyond ``longest`` are left out.
-    Adds the targets ``sbo_left``, ``sbo_right``, ``sbo_places`` and ``sbo_labels`` [M].
+    Adds the targets ``sbo_left``, ``sbo_right``, ``sbo_places`` and ``sbo_labels`` [M]: the
+    neighbours' indices, the token's index in its span, and its id.
     """
 
     longest: int = 20
@@ -88,14 +89,17 @@ class SBO:
 
     @property
     def paddings(self) -> Mapping[str, Padding] | None:
-        """Return how the targets are padded: with row 0 and a label that the loss ignores."""
+        """Return how the targets are padded for CUDA graphs: row 0, and a label that is ignored."""
         return {
             **dict.fromkeys(("sbo_left", "sbo_right", "sbo_places"), Padding(0)),
             "sbo_labels": Padding(IGNORED),
         }
 
     def corrupt(self, corrupted: CorruptedBatch, _seed: int, /) -> CorruptedBatch:
-        """Add each masked token's neighbours; raises :class:`ConfigError` without spans."""
+        """Add as targets the tokens left and right of each masked token's span.
+
+        Raises :class:`ConfigError` without spans.
+        """
         spans = corrupted.targets.get("spans")
         if spans is None:
             raise ConfigError("the span boundary objective needs MLM with unit='span' before it")

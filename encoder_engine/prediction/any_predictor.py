@@ -1,4 +1,4 @@
-"""Loads a fine-tuned model by the class of its task, and predicts batches of data engines."""
+"""Loads a fine-tuned model by the class of its task; predicts batches of data engines (Spark)."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class PredictBatch(BatchStep):
         return found.types
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the batch with the columns of predictions: arrays of numbers, else lists.
+        """Return the batch with columns of predictions added: arrays of numbers, else lists.
 
         Raises :class:`InputError` if a column of texts is missing, or one of predictions exists.
         """

@@ -1,4 +1,4 @@
-"""Pipeline calls as a kind of results, so that a server can batch them like other kinds."""
+"""A pipeline's calls as a kind of results, so that a server can batch their inputs."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ __all__ = ["Calls"]
 
 @dataclass(frozen=True, kw_only=True)
 class _CallOptions(Options):
-    """The options of pipeline calls; ``parameters``: the keywords of a call, as JSON."""
+    """The options of a pipeline call; ``parameters``: the keywords of the call, as JSON."""
 
     parameters: str
 
 
 class Calls(Kind):
-    """The results of a pipeline for its inputs: texts, or dicts of texts."""
+    """The :class:`Kind` of a pipeline's results for its inputs: texts, or dicts of texts."""
 
     name = "calls"
     row_name = "input"
@@ -38,7 +38,10 @@ class Calls(Kind):
     noun = "predictions"
 
     def resolve(self, *, parameters: str | None = None, **common: Any) -> _CallOptions:
-        """Validate the keywords of a call. Raises :class:`InputError` for an unknown keyword."""
+        """Validate the pipeline's keywords in a call, given as JSON; return the call's options.
+
+        Raises :class:`InputError` for an unknown keyword.
+        """
         given = {} if parameters is None else json.loads(parameters)
         try:
             self.model.checked(given)
@@ -48,7 +51,7 @@ class Calls(Kind):
         return _CallOptions(**self.common_options(**common), dimension=1, parameters=kept)
 
     def of_request(self, request: Any) -> dict[str, Any]:
-        """Return the keywords that a request sends as its parameters."""
+        """Return the pipeline's keywords that a server's request sends as its parameters."""
         return {"parameters": request.parameters}
 
     def needs_tokens(self, options: Any) -> bool:
@@ -57,11 +60,11 @@ class Calls(Kind):
         return False
 
     def characters(self, row: Any) -> int:
-        """Return the number of characters in an input's texts."""
+        """Return the number of characters in all texts of an input."""
         return sum(map(len, _texts(row)))
 
     def tokenize(self, rows: list[Any], options: Any) -> InputRows:
-        """Count the tokens of inputs for batching.
+        """Count the tokens of each input, by which inputs are batched.
 
         The pipeline itself tokenizes the texts again.
         """
@@ -76,12 +79,12 @@ class Calls(Kind):
         return InputRows(ids=ids, cu_seqlens=offsets, truncated=none, inputs=rows)
 
     def wanted(self, options: Any) -> tuple[()]:
-        """Return (): no engine outputs are requested, as the pipeline's model runs the engine."""
+        """Return (): the engine is asked for nothing here, as the pipeline itself runs it."""
         del options
         return ()
 
     def finish(self, window: TokenizedWindow, batches: Batches, options: Any) -> list[Any]:
-        """Return the result of each input."""
+        """Return the pipeline's result for each input of a window."""
         del batches
         rows: Any = window.encoding
         merged = self.model.options | self.model.checked(json.loads(options.parameters))
@@ -92,12 +95,12 @@ class Calls(Kind):
         return results
 
     def join(self, parts: list[list[Any]], options: Any) -> list[Any]:
-        """Concatenate the results of all windows."""
+        """Concatenate the results of all windows of inputs."""
         del options
         return [result for part in parts for result in part]
 
 
 def _texts(row: Any) -> list[str]:
-    """Return the texts of an input; the pipeline refuses other values later."""
+    """Return the texts in a pipeline's input; other values, which it refuses, are left out."""
     values = row.values() if isinstance(row, Mapping) else [row]
     return [one for one in values if isinstance(one, str)]

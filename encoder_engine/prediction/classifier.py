@@ -41,7 +41,7 @@ class Classifier(Predictor):
 
     @property
     def problem(self) -> Literal["single", "multi", "regression"]:
-        """Whether a text gets one label, any number of labels, or a score."""
+        """Whether a text gets one label (``single``), any number (``multi``), or a score."""
         if isinstance(self.task, RegressionTask):
             return "regression"
         assert isinstance(self.task, SequenceClassificationTask)
@@ -103,7 +103,7 @@ class Classifier(Predictor):
         return found[0] if single else found
 
     def _task(self, function: Function | None, thresholds: Mapping[str, float] | None) -> Any:
-        """Return the task with another function of the logits or other thresholds."""
+        """Return the model's task, with another function of the logits or other thresholds."""
         task: Any = self.task
         if function is not None:
             _check_choice("function", function, get_args(Function))
@@ -131,7 +131,10 @@ class Classifier(Predictor):
         return task
 
     def example(self, row: int, content: Any) -> TextExample[Any]:
-        """Return the task's example for a text or pair. Raises :class:`InputError`."""
+        """Make an unlabelled example of the task from a text or a pair of texts.
+
+        Raises :class:`InputError`, with the row, for what the model does not read.
+        """
         text = content
         task: Any = self.task
         paired = isinstance(text, (tuple, list)) and len(text) == 2
@@ -148,10 +151,11 @@ class Classifier(Predictor):
         return TextExample(record.text("text"), record.text("pair") if paired else None)
 
     def columns(self, predictions: list[Any]) -> PredictedRows:
-        """Return ``label`` and ``score``, ``labels`` and ``scores``, or ``score`` alone.
+        """Return predictions as columns of a table.
 
-        The labels are those that :meth:`predict` chooses, the scores are their probabilities. A
-        further column has the ``probabilities`` of all labels.
+        They are ``label`` and ``score``, or ``labels`` and ``scores`` where a text gets any number
+        of labels: the labels that :meth:`predict` chooses and their probabilities; and
+        ``probabilities`` of all labels. A regression has the column ``score`` alone.
         """
         if self.problem == "regression":
             scores = [one.score for one in predictions]

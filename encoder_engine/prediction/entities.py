@@ -1,9 +1,9 @@
 """Finds entities in raw texts, as character ranges, from the logits of tokens.
 
 How it works: a text is tokenized directly, without being split into words first. A text beyond
-the model's limit is read in windows that overlap, each token in the window of its maximum context.
-The aggregation says whether tokens are joined to words. Neighbours of one type are joined to
-entities, by the rules of transformers' token-classification pipeline.
+the model's limit is read in windows that overlap, each token in the window that has the most tokens
+on both sides of it. The aggregation says whether tokens are joined to words. Neighbours of one type
+are joined to entities, by the rules of transformers' token-classification pipeline.
 
 Dimensions: M rows of tokens or of words, K labels.
 """
@@ -54,9 +54,9 @@ _LETTERS = {
 
 
 class Entity(NamedTuple):
-    """Characters ``start`` to ``stop - 1`` of a text, with their label and its probability.
+    """Characters ``start`` to ``stop - 1`` of a text, with a label and the label's probability.
 
-    ``text`` is always the slice of the text.
+    ``text`` is always this slice of the text.
     """
 
     label: str
@@ -67,7 +67,7 @@ class Entity(NamedTuple):
 
 
 class FoundEntity(NamedTuple):
-    """An entity with the index of its first token in the text, and that token's id."""
+    """An entity, with the index of its first token among the text's tokens, and that token's id."""
 
     entity: Entity
     place: int
@@ -75,9 +75,9 @@ class FoundEntity(NamedTuple):
 
 
 class _Window(NamedTuple):
-    """Tokens ``start`` to ``stop - 1`` of a text.
+    """Tokens ``start`` to ``stop - 1`` of a text, which the model reads together.
 
-    The logits of ``first`` to ``last - 1`` are used.
+    Only the logits of tokens ``first`` to ``last - 1`` are used.
     """
 
     start: int
@@ -115,11 +115,11 @@ class EntityTask(TokenClassificationTask):
 
     @classmethod
     def of(cls, task: TokenClassificationTask, **options: Any) -> Self:
-        """Make this task from a tagger's task; ``options``: fields that only this class has."""
+        """Make this task from a tagger's task; ``options``: the fields that only this class has."""
         return cls(**{field.name: getattr(task, field.name) for field in fields(task)}, **options)
 
     def encode(self, examples: Sequence[Any], tokenizer: Tokenizer, windows: Windows) -> Items:
-        """Tokenize texts into rows of up to ``windows.max_length`` tokens; no token is lost.
+        """Tokenize texts as items of up to ``windows.max_length`` tokens; no token is lost.
 
         Raises :class:`TextError` with the row of a text with lone surrogates.
         """
@@ -172,7 +172,10 @@ class EntityTask(TokenClassificationTask):
         )
 
     def _windows(self, length: int, room: int, shared: int) -> Iterator[_Window]:
-        """Yield the windows of a text with ``length`` tokens."""
+        """Yield the windows of a text with ``length`` tokens.
+
+        ``room``: the tokens of a text in a window; ``shared``: those that two windows share.
+        """
         if length <= room:
             yield _Window(0, length, 0, length)
             return
@@ -191,11 +194,11 @@ class EntityTask(TokenClassificationTask):
     def _joined(
         self, texts: Sequence[str], tokenizer: Tokenizer, encoding: Encoding
     ) -> npt.NDArray[np.bool_]:
-        """Mark the tokens that continue the word before them, bool [T].
+        """Mark the tokens that continue the word of the token before them, bool [T].
 
         In WordPiece these are tokens whose string differs in length from their characters
         (``##ing``); in other tokenizers, tokens without a space before them or at their start. An
-        unknown token begins a word.
+        unknown token begins a word. None is marked unless the aggregation joins tokens to words.
         """
         chars, ids = encoding.offsets, encoding.ids
         if self.aggregation in ("none", "simple"):
@@ -220,7 +223,7 @@ class EntityTask(TokenClassificationTask):
         return found
 
     def decode(self, outputs: Outputs, items: Items, examples: Sequence[Any]) -> list[Any]:
-        """Return the entities of each text, a list of :class:`FoundEntity`."""
+        """Return the entities of each text, a list of :class:`FoundEntity` per text."""
         logits_MK = outputs["logits"].astype(np.float32)
         # In float32 as in transformers, where more rows have the same maximum, 1.
         raised = np.exp(logits_MK - logits_MK.max(-1, keepdims=True))
@@ -249,7 +252,7 @@ class EntityTask(TokenClassificationTask):
         outputs: Outputs,
         labels: Sequence[EntityLabel],
     ) -> Iterator[FoundEntity]:
-        """Yield the entities in consecutive tokens of a text."""
+        """Yield the entities in consecutive tokens of a text; ``part``: these tokens' rows."""
         rows_MK, chars = probabilities_MK[part], items.ragged("chars").values[part]
         if not len(rows_MK):
             return
@@ -275,7 +278,10 @@ class EntityTask(TokenClassificationTask):
                 )
 
     def _words(self, rows_MK: Floats, firsts: Integers) -> Floats:
-        """Return the probabilities of words; ``firsts``: the index of each word's first token."""
+        """Return the label probabilities of words, [words, K], from those of their tokens.
+
+        ``firsts``: the index of each word's first token.
+        """
         if self.aggregation == "first":
             return rows_MK[firsts]
         if self.aggregation == "average":
@@ -291,7 +297,10 @@ class EntityTask(TokenClassificationTask):
         return rows_MK[best]
 
     def _tags(self, rows_MK: Floats, outputs: Outputs) -> npt.NDArray[np.int64]:
-        """Return the indices of the labels, by the decoding that the tagger was trained with."""
+        """Return the index of the label of each row, by the decoding of the tagger's training.
+
+        ``rows_MK``: the label probabilities of tokens or words.
+        """
         if self.decoding == "argmax":
             best: npt.NDArray[np.int64] = rows_MK.argmax(1)
             return best
@@ -306,7 +315,7 @@ class EntityTask(TokenClassificationTask):
         return viterbi(emissions, np.array([0, len(rows_MK)]), *scores)
 
     def _groups(self, labels: Sequence[EntityLabel]) -> Iterator[tuple[int, int]]:
-        """Yield the ranges of consecutive rows that form one entity each."""
+        """Yield the ranges [first, stop) of consecutive labels that form one entity each."""
         first = 0
         for row in range(1, len(labels) + 1):
             if (
@@ -329,7 +338,7 @@ def _marks_pieces(tokenizer: Tokenizer) -> bool:
 
 
 def _longest(entities: Sequence[FoundEntity]) -> list[FoundEntity]:
-    """Of overlapping entities keep the longest; of equally long ones the more probable."""
+    """Keep the longest of overlapping entities; of equally long ones the most probable."""
     found: list[FoundEntity] = []
     for one in sorted(entities, key=lambda one: one.entity.start):
         kept = found[-1].entity if found else None
@@ -343,9 +352,9 @@ def _longest(entities: Sequence[FoundEntity]) -> list[FoundEntity]:
 
 
 class EntityLabel(NamedTuple):
-    """A label's entity type, and whether it begins or ends an entity.
+    """A label's entity type, and whether the label begins or ends an entity.
 
-    Otherwise it continues one.
+    A label that does neither continues an entity of its type.
     """
 
     type: str
@@ -354,8 +363,9 @@ class EntityLabel(NamedTuple):
 
 
 def read_labels(labels: Sequence[str]) -> tuple[EntityLabel, ...]:
-    """Read BIO, IOB1, BIOES, BILOU, BMES and plain labels.
+    """Return the entity type and the place within an entity that each label of a tagger stands for.
 
+    Reads BIO, IOB1, BIOES, BILOU, BMES and plain labels.
     An I- that continues no entity of its type begins one, as in IOB1. E-, L-, M-, S- and U- are
     prefixes of a scheme if there is a B- label of the same type. Other labels are types as they
     are, even with a hyphen.

@@ -1,4 +1,4 @@
-"""Predictions as a kind of results, which jobs over files write as columns."""
+"""Predictions as a kind of results, which jobs over files write as columns of tables."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["Predictions"]
 
 
 class TaskRows(NamedTuple):
-    """The examples of a window's rows, and their items.
+    """A window's rows as examples of a task, and the items tokenized from these.
 
     Has the attributes of :class:`WindowRows`.
     """
@@ -38,12 +38,12 @@ class TaskRows(NamedTuple):
 
     @property
     def truncated(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """Bool [n] with as many True values as truncated rows: items know only their number."""
+        """Bool [n] with as many True values as rows were truncated; which rows is not known."""
         return np.arange(len(self.examples)) < self.items.num_truncated
 
 
 class Predictions(Kind):
-    """The predictions of a fine-tuned model for rows: texts or text pairs."""
+    """The :class:`Kind` of a fine-tuned model's predictions for rows: texts or text pairs."""
 
     name = "predictions"
     row_name = "row"
@@ -51,7 +51,7 @@ class Predictions(Kind):
     noun = "predictions"
 
     def resolve(self, **keywords: Any) -> Options:
-        """Validate the options that all kinds have.
+        """Validate the keywords that all kinds of results have; return the call's options.
 
         ``dimension`` has no meaning for predictions.
         """
@@ -67,7 +67,7 @@ class Predictions(Kind):
         return sum(map(len, (row,) if isinstance(row, str) else row))
 
     def tokenize(self, rows: list[Any], options: Options) -> WindowRows:
-        """Tokenize rows as the task does."""
+        """Make examples of the task from rows, and tokenize them as the task does."""
         del options
         model = self.model
         examples = [model.example(number, row) for number, row in enumerate(rows)]
@@ -76,18 +76,18 @@ class Predictions(Kind):
         return found
 
     def rows(self, encoding: Any, options: Options) -> TokenRows:
-        """Return the tokens of all items."""
+        """Return the rows of tokens of all items in a window."""
         del options
         rows: TokenRows = encoding.items.rows
         return rows
 
     def wanted(self, options: Options) -> tuple[()]:
-        """Return (): no engine outputs are requested, as the task's own engine computes them."""
+        """Return (): the engine is asked for nothing here, as the task's own engine computes."""
         del options
         return ()
 
     def finish(self, window: TokenizedWindow, batches: Batches, options: Options) -> PredictedRows:
-        """Predict a window, in batches of whole examples."""
+        """Return the predictions for a window of rows, as columns."""
         encoding: Any = window.encoding
         parts = predict_batches(
             self.model.engine,
@@ -102,14 +102,14 @@ class Predictions(Kind):
         return found
 
     def join(self, parts: list[PredictedRows], options: Options) -> PredictedRows:
-        """Concatenate the columns."""
+        """Concatenate the columns of all windows of rows."""
         del options
         none = self.model.columns([])
         columns = {name: [x for part in parts for x in part.columns[name]] for name in none.columns}
         return PredictedRows(columns=columns, types=none.types)
 
     def limit(self, options: Options) -> int:
-        """Return the most tokens of a sequence."""
+        """Return the most tokens of a sequence, a text or a window of it."""
         del options
         most: int = self.model.windows.max_length
         return most

@@ -1,7 +1,7 @@
 """Fills masks and scores texts with a masked language model.
 
 A text is scored by copies of it in which tokens are masked, one copy for each token. The last block
-and the head compute a single row of each copy.
+and the head compute only the predicted row of each copy.
 
 Dimensions: C copies, V vocabulary.
 """
@@ -52,7 +52,7 @@ BATCH_TOKENS = 8192
 
 
 class MaskCandidate(NamedTuple):
-    """A token for one mask, with its probability when no other mask is filled."""
+    """A token for one mask, with its probability while the text's other masks are not filled."""
 
     token: str
     token_id: int
@@ -60,7 +60,7 @@ class MaskCandidate(NamedTuple):
 
 
 class Filling(NamedTuple):
-    """Tokens for all masks of a text, with the log of their joint probability."""
+    """Tokens for all masks of a text, the log of their joint probability, and the filled text."""
 
     tokens: tuple[str, ...]
     log_probability: float
@@ -68,7 +68,7 @@ class Filling(NamedTuple):
 
 
 class TargetScore(NamedTuple):
-    """A word for a mask: its subword tokens, and the log of their joint probability."""
+    """A target word for a mask, its subword tokens, and the log of their joint probability."""
 
     target: str
     pieces: tuple[str, ...]
@@ -87,19 +87,19 @@ class TextScore(NamedTuple):
 
     @property
     def log_likelihood(self) -> float:
-        """The sum of the tokens' log probabilities."""
+        """The sum of the log probabilities of the text's tokens."""
         return float(self.log_probabilities.sum())
 
     @property
     def pseudo_perplexity(self) -> float:
-        """``exp(-sum / tokens)`` (Salazar et al. 2020); NaN without a token."""
+        """``exp(-log_likelihood / tokens)`` (Salazar et al. 2020); NaN without a token."""
         if not len(self.tokens):
             return math.nan
         return math.exp(-self.log_likelihood / len(self.tokens))
 
 
 class _Copy(NamedTuple):
-    """Token ids with masks, the position to predict, and the index of the text."""
+    """A text's token ids with masks, the position to predict, and the index of the text."""
 
     ids: Ids
     place: int
@@ -242,7 +242,7 @@ class MaskFiller:
         return sorted(found, key=lambda one: -one.log_probability)
 
     def score(self, texts: str | Iterable[str], *, within_words: bool = True) -> Any:
-        """Return the pseudo-log-likelihood of each text, or of a single ``str``.
+        """Return the pseudo-log-likelihood (:class:`TextScore`) of each text, or of one ``str``.
 
         within_words: mask a token together with the later pieces of its word (Kauf & Ivanova 2023).
             False: mask the token alone (Salazar et al. 2020), which makes rare words of many pieces
@@ -277,10 +277,10 @@ class MaskFiller:
     def _masked_copies(
         self, rows: Sequence[tuple[Ids, list[int]]], within_words: bool
     ) -> Iterator[_Copy]:
-        """Yield a copy of a row for each token in it that belongs to a word.
+        """Yield, for each token of each row that belongs to a word, a copy with this token masked.
 
         rows: token ids, and the word index of each. Copies are made one by one, because the copies
-        of a text of n tokens have n^2 tokens together.
+        of a text of n tokens have n^2 tokens together. ``within_words``: see :meth:`score`.
         """
         for row, (ids, owners) in enumerate(rows):
             for place, owner in enumerate(owners):
@@ -295,8 +295,9 @@ class MaskFiller:
                 yield _Copy(masked, place, row)
 
     def masked_ids(self, text: str, row: int, max_length: int | None = None) -> Ids:
-        """Return the token ids of a text, truncated to ``max_length``.
+        """Return the token ids of a text that has a mask, truncated to ``max_length`` tokens.
 
+        ``row``: the index of the text, for messages.
         Raises :class:`InputError` for a text without a mask, and :class:`RowError` for a text with
         more tokens than the model supports.
         """
@@ -328,7 +329,10 @@ class MaskFiller:
     def _best(
         self, log_probabilities_V: Logs, top_k: int, targets: Ids | None = None
     ) -> list[MaskCandidate]:
-        """Return the most probable tokens; of equally probable ones those with the lowest ids."""
+        """Return the ``top_k`` most probable tokens; of equal ones those with the lowest ids.
+
+        targets: the ids of the tokens to choose from, ascending; None: all.
+        """
         logs = log_probabilities_V if targets is None else log_probabilities_V[targets]
         top_k = min(top_k, len(logs))
         least = np.partition(logs, -top_k)[-top_k]
@@ -367,7 +371,7 @@ class MaskFiller:
                     yield found_V
 
     def _logits(self, part: list[_Copy]) -> Iterator[npt.NDArray[np.float32]]:
-        """Yield the logits [C, V] of copies, in one part or in as many parts as memory requires."""
+        """Yield the logits [C, V] at the predicted positions, in as few parts as fit in memory."""
         starts_C = np.cumsum([0, *(len(copy.ids) for copy in part)], dtype=np.int32)
         rows = TokenRows(
             ids=np.concatenate([np.array(copy.ids, np.int32) for copy in part]),
@@ -392,7 +396,7 @@ class MaskFiller:
 
 
 def _parts(copies: Iterable[_Copy]) -> Iterator[list[_Copy]]:
-    """Group copies, in order, into batches of up to ``BATCH_TOKENS`` tokens."""
+    """Group masked copies, in order, into batches of up to ``BATCH_TOKENS`` tokens."""
     part: list[_Copy] = []
     tokens = 0
     for copy in copies:

@@ -1,4 +1,4 @@
-"""Writes predictions as JSON lines, CoNLL, SQuAD's JSON, or GLUE's .tsv."""
+"""Encodes predictions as JSON lines, CoNLL, SQuAD's JSON, or GLUE's .tsv."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["OutputForm", "output_form"]
 
 
 class OutputForm(ABC):
-    """Encodes predictions, batch after batch, in one file format."""
+    """Encodes predictions, batch after batch, as the text of a file in one format."""
 
     # The suffix of the file, and the noun for messages.
     suffix: str
@@ -39,11 +39,11 @@ class OutputForm(ABC):
         """Return whether the predictions of a task can be written in this format."""
 
     def begin(self) -> str:
-        """Return the text of the file before the first row."""
+        """Return the text that begins the file, before the first row."""
         return ""
 
     def write(self, examples: Sequence[Any], predictions: Sequence[Any]) -> str:
-        """Return the text of the file for further rows."""
+        """Encode the predictions of the next rows; return the text to append to the file."""
         parts = []
         for example, prediction in zip(examples, predictions, strict=True):
             parts.append(self.row(example, prediction))
@@ -52,42 +52,42 @@ class OutputForm(ABC):
 
     @abstractmethod
     def row(self, example: Any, prediction: Any) -> str:
-        """Return the text of the file for one row."""
+        """Encode the prediction of one row; return its text in the file."""
 
     def end(self) -> str:
-        """Return the text of the file after the last row."""
+        """Return the text that ends the file, after the last row."""
         return ""
 
 
 class JsonLines(OutputForm):
-    """One JSON object per line: the columns that the task reads, prediction and probabilities."""
+    """Encodes a prediction as a JSON object on a line, with the columns that the task reads."""
 
     suffix, noun = ".jsonl", "lines of JSON"
 
     @classmethod
     def takes(cls, task: Task[Any, Any]) -> bool:
-        """Return True: every task can write JSON lines."""
+        """Return True: the predictions of every task can be written as JSON lines."""
         del task
         return True
 
     def row(self, example: Any, prediction: Any) -> str:
-        """Return the JSON line of a row."""
+        """Return the JSON line of a row's example and prediction."""
         return json_line(self.task.to_record(example, prediction)).decode()
 
 
 class ConllFile(OutputForm):
-    """One word and its tag per line, separated by a tab, and a blank line after each sentence."""
+    """Encodes a sentence as a line per word: the word, a tab and its tag; then a blank line."""
 
     suffix, noun = ".conll", "CoNLL"
 
     @classmethod
     def takes(cls, task: Task[Any, Any]) -> bool:
-        """Return whether the task tags words; nested spans cannot be written as tags."""
+        """Return whether a task predicts tags, or spans that are not nested, of words."""
         flat = isinstance(task, SpanClassificationTask) and not task.nested
         return flat or isinstance(task, TokenClassificationTask)
 
     def row(self, example: Any, prediction: Any) -> str:
-        """Return the lines of a sentence.
+        """Return the lines of a sentence: its words with their predicted tags.
 
         Raises :class:`OutputError` for a word unfit for CoNLL.
         """
@@ -109,7 +109,7 @@ class ConllFile(OutputForm):
 
 
 class SquadFile(OutputForm):
-    """One JSON object of answer texts by question id, as SQuAD's script reads it."""
+    """Encodes answers as one JSON object of answer texts by question id, for SQuAD's script."""
 
     suffix, noun = ".json", "the JSON of SQuAD's predictions"
 
@@ -119,15 +119,15 @@ class SquadFile(OutputForm):
 
     @classmethod
     def takes(cls, task: Task[Any, Any]) -> bool:
-        """Return whether the task answers questions."""
+        """Return whether a task answers questions."""
         return isinstance(task, QuestionAnsweringTask)
 
     def begin(self) -> str:
-        """Return the opening of the JSON object."""
+        """Return the opening brace of the JSON object."""
         return "{"
 
     def row(self, example: Any, prediction: Any) -> str:
-        """Return the entry of a question; its text is empty if there is no answer.
+        """Return a question's member of the object: its id, and its answer's text, which may be "".
 
         Raises :class:`OutputError` for a repeated id, of which readers would keep only one entry.
         """
@@ -143,26 +143,26 @@ class SquadFile(OutputForm):
         return ("," if self.num_rows else "") + "\n " + entry.rstrip("\n")[1:-1]
 
     def end(self) -> str:
-        """Return the end of the JSON object."""
+        """Return the closing brace of the JSON object."""
         return "\n}\n"
 
 
 class GlueFile(OutputForm):
-    """The columns ``index`` and ``prediction``, as GLUE's server reads them."""
+    """Encodes predictions as the columns ``index`` and ``prediction``, for GLUE's server."""
 
     suffix, noun = ".tsv", "GLUE's .tsv"
 
     @classmethod
     def takes(cls, task: Task[Any, Any]) -> bool:
-        """Return whether the task predicts one label or one score for each row."""
+        """Return whether a task predicts one label or one score for each row."""
         return isinstance(task, SequenceTask) and not getattr(task, "multi_label", False)
 
     def begin(self) -> str:
-        """Return the header."""
+        """Return the line with the names of the columns."""
         return "index\tprediction\n"
 
     def row(self, example: Any, prediction: Any) -> str:
-        """Return the line of a row; scores have three decimals, as in GLUE's samples."""
+        """Return the line of a prediction; scores have three decimals, as in GLUE's samples."""
         del example
         labels = getattr(prediction, "labels", None)
         value = f"{prediction.score:.3f}" if labels is None else labels[0]
@@ -173,7 +173,7 @@ _FORMS: tuple[type[OutputForm], ...] = (JsonLines, ConllFile, SquadFile, GlueFil
 
 
 def output_form(path: str | os.PathLike[str], task: Task[Any, Any]) -> OutputForm:
-    """Return the output format for a file's suffix.
+    """Return the encoder of a task's predictions for the format that a file's suffix names.
 
     Raises :class:`OutputError` for a suffix that the task's predictions cannot be written to.
     """

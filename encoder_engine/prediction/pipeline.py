@@ -76,7 +76,7 @@ def pipeline(
 def _load(
     loads: type[Any], model: Any, tokenizer: Tokenizer | None, loading: dict[str, Any]
 ) -> Any:
-    """Return the model; load it with the class ``loads`` if it is a path."""
+    """Return the model of a pipeline; load it by the class ``loads`` if it is given by a path."""
     if isinstance(model, loads):
         if loading or tokenizer is not None:
             raise InputError(

@@ -45,8 +45,9 @@ _NEVER = np.float32(-10000.0)
 
 
 class _Window(NamedTuple):
-    """A window: the probabilities of first and last tokens, and the tokens of the context.
+    """A window of a context: the probabilities that each token is an answer's first, and last.
 
+    ``starts``, ``ends`` float32 [T]: these probabilities.
     ``allowed`` bool [T]: the tokens of the context and the classification tokens.
     ``words`` int64 [T]: the word of each token of the context, else -1.
     ``chars`` int32 [T, 2]: the characters of each token.
@@ -61,11 +62,11 @@ class _Window(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class PipelineAnswers(QuestionAnsweringTask):
-    """Answers questions as transformers' pipeline does.
+    """Answers questions by the rule of transformers' question-answering pipeline.
 
-    ``top_k``: the most answers. ``max_tokens``: the most tokens of an answer.
+    ``top_k``: the most answers to a question. ``max_tokens``: the most tokens of an answer.
     ``align_to_words``: widens answers to whole words, as the tokenizer finds them.
-    ``no_answer``: ``"yes"``: no answer is one of the answers.
+    ``no_answer``: ``"yes"``: that there is no answer is one of the answers.
     """
 
     max_tokens: int = 15
@@ -74,14 +75,17 @@ class PipelineAnswers(QuestionAnsweringTask):
 
     @classmethod
     def of(cls, task: QuestionAnsweringTask, **options: Any) -> Self:
-        """Make this task from a reader's task; ``options``: fields that are new or differ."""
+        """Make this task from a reader's task; ``options``: fields that are new or differ.
+
+        ``max_tokens`` is this class's default, unless it is among the options.
+        """
         own = {field.name: getattr(task, field.name) for field in fields(task)}
         return cls(**own | {"max_tokens": cls.max_tokens} | options)
 
     def encode(
         self, examples: Sequence[QuestionExample], tokenizer: Tokenizer, windows: Windows
     ) -> Items:
-        """Tokenize questions with windows of their contexts.
+        """Tokenize each question with the windows of its context.
 
         Raises :class:`InputError` for a question that leaves no room for its context.
         """
@@ -99,7 +103,7 @@ class PipelineAnswers(QuestionAnsweringTask):
     def decode(
         self, outputs: Outputs, items: Items, examples: Sequence[QuestionExample]
     ) -> list[AnswerPrediction]:
-        """Answer questions from the logits of all of their windows."""
+        """Answer each question from the logits of all windows of its context."""
         windows: list[list[_Window]] = [[] for _ in examples]
         tokens = items.token_offsets.tolist()
         for item, example in enumerate(items.examples.tolist()):
@@ -114,7 +118,7 @@ class PipelineAnswers(QuestionAnsweringTask):
         ]
 
     def _answer(self, windows: Sequence[_Window], context: str) -> AnswerPrediction:
-        """Return the best answers over all windows of a context."""
+        """Return the ``top_k`` best answers to a question over all windows of its context."""
         null = min(float(window.starts[0] * window.ends[0]) for window in windows)
         found: dict[str, Answer] = {}
         for window in windows:
@@ -135,7 +139,7 @@ class PipelineAnswers(QuestionAnsweringTask):
         return AnswerPrediction(text, start, stop, score, tuple(answers), null)
 
     def _spans(self, window: _Window) -> Iterator[tuple[int, int, float]]:
-        """Yield the character ranges and scores of a window's best spans, highest score first."""
+        """Yield the character range and the score of a window's best spans, best first."""
         starts, ends = window.starts.copy(), window.ends.copy()
         starts[0] = ends[0] = 0.0
         scores = np.tril(np.triu(starts[:, None] * ends[None]), self.max_tokens - 1).ravel()

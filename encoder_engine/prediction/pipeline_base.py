@@ -1,4 +1,4 @@
-"""The base of pipelines: options for all calls or one call; single inputs, lists, iterators."""
+"""The base of pipelines: options for all calls or for one; single inputs, lists and iterators."""
 
 from __future__ import annotations
 
@@ -30,8 +30,9 @@ _STREAMED_ROWS = 256
 
 
 class Pipeline(Model):
-    """A model with options for all calls, which the options of a single call override.
+    """A model that is called as transformers' pipelines are.
 
+    The options that it was made with hold for all calls; a call's own options override them.
     ``model``: the :class:`Classifier`, :class:`Tagger`, ... that computes.
     """
 
@@ -51,7 +52,7 @@ class Pipeline(Model):
         return f"Pipeline({self.task!r}, {self.model!r})"
 
     def __call__(self, *inputs: Any, **options: Any) -> Any:
-        """Return the result of an input, a list for a list, or an iterator for an iterator.
+        """Return the result for an input; a list for a list, an iterator for an iterator.
 
         Raises ``TypeError`` for an unknown keyword, and :class:`InputError` with the row of an
         input that cannot be used.
@@ -61,7 +62,7 @@ class Pipeline(Model):
         return self.results(inputs[0], options)
 
     def results(self, inputs: Any, options: Options) -> Any:
-        """Return one result for one input, or a list or iterator of results for several inputs."""
+        """Return the result for one input, or a list or an iterator of results for several."""
         merged = self.options | self.checked(options)
         if isinstance(inputs, Iterator):
             return self._stream(inputs, merged)
@@ -82,9 +83,9 @@ class Pipeline(Model):
             yield from self.run(rows, options)
 
     def checked(self, options: Options) -> Options:
-        """Return a call's keywords without those for speed.
+        """Return the keywords of a call, without those that only affect speed.
 
-        Raise ``TypeError`` for unknown ones.
+        Raises ``TypeError`` for unknown ones.
         """
         check_keywords(f"pipeline({self.task!r})", options, (*self.keywords, *HINTS))
         return {name: value for name, value in options.items() if name not in HINTS}
@@ -103,13 +104,13 @@ class Pipeline(Model):
         return text, {}
 
     def rows_of_an_input(self, options: Options) -> int:
-        """Return how many rows the model computes for one input."""
+        """Return how many sequences the model computes for one input of a call."""
         del options
         return 1
 
     @abstractmethod
     def run(self, inputs: Sequence[Any], options: Options) -> list[Any]:
-        """Return the result of each input."""
+        """Return the result for each input of a list; ``options``: those of the call."""
 
     def unwrapped(self, inputs: Any, result: Any, given: Options) -> Any:
         """Return a single input's result in transformers' shape; ``given``: the call's options."""

@@ -1,4 +1,4 @@
-"""The pipelines of each task: convert keywords to settings, and predictions to dicts."""
+"""The pipelines of each task: convert keywords to the model's settings, predictions to dicts."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class TextClassification(Pipeline):
     single = (str, Mapping)
 
     def run(self, inputs: Sequence[Any], options: Options) -> list[Any]:
-        """Return the best label of each input, or with ``top_k`` a list of the best labels."""
+        """Return for each input its best label and score; with ``top_k`` a list of the best."""
         classifier = copy(self.model)
         limit = _limit(options, classifier.windows.max_length)
         classifier.windows = replace(classifier.windows, max_length=limit)
@@ -73,18 +73,18 @@ class TextClassification(Pipeline):
         return best if top_k is None else best[: check_integer(top_k, "top_k", least=1)]
 
     def unwrapped(self, inputs: Any, result: Any, given: Options) -> Any:
-        """Return a single input's label in a list, unless ``top_k`` gives a list anyway."""
+        """Return the result for one ``str`` as a list, unless ``top_k`` made it one already."""
         return [result] if isinstance(inputs, str) and "top_k" not in given else result
 
 
 class TokenClassification(Pipeline):
-    """Pipeline of token classification: labelled tokens, or with aggregation entities."""
+    """Pipeline of token classification: labelled tokens or, with an aggregation, entities."""
 
     loads = Tagger
     keywords = ("aggregation_strategy", "ignore_labels", "stride")
 
     def run(self, inputs: Sequence[Any], options: Options) -> list[Any]:
-        """Return the entities of each text."""
+        """Return the labelled tokens or entities of each text, as dicts."""
         texts, stride = list(open_texts(inputs).rows), options.get("stride")
         aggregation = str(options.get("aggregation_strategy") or "none").lower()
         if stride is not None:
@@ -128,7 +128,7 @@ def _group(found: Any) -> dict[str, Any]:
 
 
 class ZeroShotClassification(Pipeline):
-    """Pipeline of zero-shot classification: scores given labels by an NLI model."""
+    """Pipeline of zero-shot classification: scores labels given in the call by an NLI model."""
 
     loads = ZeroShotClassifier
     keywords = ("candidate_labels", "hypothesis_template", "multi_label")
@@ -143,7 +143,7 @@ class ZeroShotClassification(Pipeline):
         return max(len(_label_list(labels)), 1)
 
     def __call__(self, *inputs: Any, **options: Any) -> Any:
-        """Score the labels, which may be the second argument, for each text."""
+        """Score labels for each text; they are ``candidate_labels`` or the second argument."""
         if len(inputs) != 2:
             return super().__call__(*inputs, **options)
         if "candidate_labels" in options:
@@ -151,7 +151,7 @@ class ZeroShotClassification(Pipeline):
         return super().__call__(inputs[0], candidate_labels=inputs[1], **options)
 
     def run(self, inputs: Sequence[Any], options: Options) -> list[Any]:
-        """Return the labels of each text, the most probable first, and their scores."""
+        """Return for each text the labels, the most probable first, and their scores."""
         labels = _label_list(options.get("candidate_labels", ()))
         texts = list(open_texts(inputs).rows)
         found = self.model.predict(
@@ -164,7 +164,7 @@ class ZeroShotClassification(Pipeline):
 
 
 def _label_list(labels: Any) -> list[Any]:
-    """Split labels that are given as one string at commas; return a list."""
+    """Return labels as a list; a single string is split at its commas."""
     if isinstance(labels, str):
         return [part.strip() for part in labels.split(",") if part.strip()]
     return list(labels or ())
@@ -209,7 +209,7 @@ class QuestionAnswering(Pipeline):
         return self.results(given, options)
 
     def run(self, inputs: Sequence[Any], options: Options) -> list[Any]:
-        """Return the best answer to each question, or a list of the best ones."""
+        """Return the best answer to each question; if there are several, a list of them."""
         reader, top_k = self.model, options.get("top_k", options.get("topk"))
         examples = [_question(row, one) for row, one in enumerate(inputs)]
         settings: dict[str, Any] = {
@@ -274,7 +274,7 @@ def _question(row: int, one: Any) -> QuestionExample:
 
 
 class FillMask(Pipeline):
-    """Pipeline of mask filling: the most probable tokens, or the best of ``targets``."""
+    """Pipeline of mask filling: the most probable tokens, of all or of ``targets``."""
 
     loads = MaskFiller
     keywords = ("top_k", "targets", "tokenizer_kwargs")
@@ -286,12 +286,12 @@ class FillMask(Pipeline):
         return f"{text} {self.tokenizer.id_to_token(mask)}", {}
 
     def results(self, inputs: Any, options: Options) -> Any:
-        """Return one result, or a list of results; a list of one text gives its result alone."""
+        """Return one result for one text, or for a list of one; else a list of results."""
         found = super().results(inputs, options)
         return found[0] if isinstance(inputs, list) and len(inputs) == 1 else found
 
     def run(self, inputs: Sequence[Any], options: Options) -> list[Any]:
-        """Return the best tokens for the mask of each text; for several masks, a list for each."""
+        """Return for each text the best tokens for its mask; for several masks, a list of lists."""
         filler = self.model
         tokenizing = options.get("tokenizer_kwargs") or {}
         check_keywords("tokenizer_kwargs", tokenizing, _TOKENIZING)
@@ -355,7 +355,7 @@ class FeatureExtraction(Pipeline):
     keywords = ("truncation", "tokenize_kwargs", "return_tensors")
 
     def run(self, inputs: Sequence[Any], options: Options) -> list[Any]:
-        """Return the vectors of each text's tokens."""
+        """Return the vectors of each text's tokens, [1, T, D], as lists or tensors."""
         tokenizing = dict(options.get("tokenize_kwargs") or {})
         check_keywords("tokenize_kwargs", tokenizing, _TOKENIZING)
         if options.get("truncation") is not None:
@@ -377,7 +377,7 @@ class FeatureExtraction(Pipeline):
 
 
 def _text_or_pair(row: int, one: Any) -> Any:
-    """Return an input as a text, or as a tuple of two texts."""
+    """Return a classification pipeline's input as a text, or as a tuple of two texts."""
     if isinstance(one, str):
         return one
     if isinstance(one, Mapping) and one.keys() <= {"text", "text_pair"} and "text" in one:
@@ -390,7 +390,10 @@ def _text_or_pair(row: int, one: Any) -> Any:
 
 
 def _limit(options: Options, most: int | None, tokenizer: Any = None) -> Any:
-    """Return the most tokens of an input: the model's limit; with truncation ``max_length``."""
+    """Return the most tokens of an input, of those limits that are given; None: no limit.
+
+    They are ``most``, the tokenizer's, and with truncation the option ``max_length``.
+    """
     limits = [most, None if tokenizer is None else tokenizer.spec.model_max_length]
     given = options.get("max_length")
     if given is not None and options.get("truncation"):

@@ -1,4 +1,4 @@
-"""The base of predictors: a fine-tuned model that uses its task's encoding and decoding."""
+"""The base of predictors: a fine-tuned model with the encoding and decoding of its task."""
 
 from __future__ import annotations
 
@@ -76,7 +76,8 @@ class Predictor(Model):
 
     ``model``, ``engine``: by default the compiled engine on a CPU, without PyTorch; else a PyTorch
     module.
-    ``task``: with the labels, columns and decoding settings of training.
+    ``task``: the task, with the labels, columns and decoding settings of training.
+    ``windows``: the most tokens of a sequence, and how longer texts are read.
     ``tables``: the form of the .csv and .tsv files of training.
     ``is_published``: the model was not trained by this package; its config.json tells the task.
     """
@@ -153,16 +154,16 @@ class Predictor(Model):
         return {}
 
     def kinds(self) -> dict[str, Kind]:
-        """Return the kind ``predictions`` of results; see :meth:`Model.kinds`."""
+        """Return the kind of results ``predictions``, the only one; see :meth:`Model.kinds`."""
         return {"predictions": Predictions(self)}
 
     @property
     def text_task(self) -> Task[Any, Any]:
-        """The task by which files of texts are predicted."""
+        """The task that predicts rows of files, which are texts or text pairs."""
         return self.task
 
     def example(self, row: int, content: Any) -> Any:
-        """Return the example of a text, or of a pair of texts, for :attr:`text_task`.
+        """Make an example of :attr:`text_task` from a text, or from a pair of texts.
 
         Raises :class:`InputError` with the row, and :class:`UnsupportedFeatureError` if the task's
         rows have further fields.
@@ -174,7 +175,7 @@ class Predictor(Model):
         )
 
     def columns(self, predictions: list[Any]) -> PredictedRows:
-        """Return predictions as the columns of a table."""
+        """Return predictions as the columns of a table: values by name, and their types."""
         del predictions
         raise UnsupportedFeatureError(f"{type(self).__name__} has no columns of predictions")
 
@@ -189,13 +190,14 @@ class Predictor(Model):
         """Predict files of any size into a table, or a folder of shards, in constant memory.
 
         A second call resumes after the last finished shard of a folder. ``column`` and
-        ``pair_column`` name the texts. Other options: see :meth:`Embedder.encode_dataset`.
+        ``pair_column`` name the columns of the texts. Other options: see
+        :meth:`Embedder.encode_dataset`.
         """
         check_names("predict_dataset", options, JobKeywords)
         return run_over_files(self.kind, inputs, output, options, pair_column=pair_column)
 
     def __repr__(self) -> str:
-        """Return a line with the task, the family and the engine."""
+        """Return a line with the task, the model's family, its precision, and the engine."""
         engine = self.engine
         return (
             f"{type(self).__name__}({self.task.name}: {engine.spec.model_type}, "
@@ -252,7 +254,7 @@ class Predictor(Model):
     def predict_records(
         self, records: Iterable[Record], *, batch_tokens: int = BATCH_TOKENS
     ) -> list[Any]:
-        """Return the prediction of each row."""
+        """Return the prediction for each row of a file."""
         examples = [self.task.read(record) for record in records]
         return self.predict_examples(examples, batch_tokens=batch_tokens)
 
@@ -260,7 +262,7 @@ class Predictor(Model):
 def load_task_model(
     saved: SavedTask, directory: Path, request: EngineRequest
 ) -> CompiledModel | TaskModel:
-    """Load a task's model from its directory or from the directory of its adapters.
+    """Load the model of a task from its directory, or from a directory of LoRA adapters.
 
     Adapters are merged into the encoder of their base. Raises :class:`ChecksumError` if the encoder
     has other weights than in training. Other exceptions: see :meth:`Ranker.from_pretrained` and

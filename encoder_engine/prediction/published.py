@@ -60,7 +60,7 @@ _QUESTION_TOKENS, _QUESTION_STRIDE = 384, 128
 
 
 def read_published(directory: Path, wanted: Sequence[str]) -> SavedTask:
-    """Return the task of a directory without task.json.
+    """Return the task of a model directory that has no task.json, which this package writes.
 
     wanted: the tasks of the class that loads the directory; if config.json names no class of
         transformers, the first is assumed. Empty: any task.
@@ -135,7 +135,10 @@ def _make_task(named: str, config: Mapping[str, Any]) -> Task[Any, Any]:
 
 
 def _windows(named: str, directory: Path, config: Mapping[str, Any]) -> Windows:
-    """Return how long texts are read: truncated by classifiers, in windows by other models."""
+    """Return a model's limit of tokens, and whether longer texts are truncated or cut into windows.
+
+    Taggers and readers of questions cut; other models truncate.
+    """
     limits = (tokenizer_limit(directory), spec_from_config(config).max_length)
     # Models of relative positions may have no limit at all.
     most = min((limit for limit in limits if limit is not None), default=2**20)

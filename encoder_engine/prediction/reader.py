@@ -68,7 +68,7 @@ class Reader(Predictor):
         return found[0] if single else found
 
     def example(self, row: int, content: Any) -> Any:
-        """Return the task's example for a pair of question and context."""
+        """Make an unlabelled example of the task from a pair of a question and its context."""
         task = self.task
         assert isinstance(task, QuestionAnsweringTask)
         if not isinstance(content, (tuple, list)) or len(content) != 2:
@@ -81,7 +81,7 @@ class Reader(Predictor):
         )
 
     def columns(self, predictions: list[Any]) -> PredictedRows:
-        """Return ``answer``, its character range ``start`` and ``stop``, and ``score``."""
+        """Return predictions as columns ``answer``, its ``start`` and ``stop``, and ``score``."""
         return PredictedRows(
             columns={
                 "answer": [one.text for one in predictions],
@@ -95,7 +95,7 @@ class Reader(Predictor):
     def _task(
         self, top_k: int | None, max_tokens: int | None, allow_none: bool | None, rule: Rule
     ) -> QuestionAnsweringTask:
-        """Return the task with these settings."""
+        """Return the model's task, with these settings of a call; None: as in training."""
         task = self.task
         assert isinstance(task, QuestionAnsweringTask)
         changes: dict[str, Any] = {}

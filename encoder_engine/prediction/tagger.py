@@ -29,10 +29,10 @@ __all__ = ["SpanTagger", "Tagger"]
 
 
 class _WordPredictor(Predictor):
-    """Predicts sentences that are given as lists of words."""
+    """Predicts tags or spans for sentences that are given as lists of words."""
 
     def predict(self, sentences: Rows, *, batch_tokens: int = BATCH_TOKENS) -> Any:
-        """Predict each sentence, given as a list of words.
+        """Return the prediction for each sentence, which is given as a list of words.
 
         Raises :class:`InputError` for a sentence that is no list. A string is refused as well: a
         list of strings could be one sentence of words or many sentences.
@@ -101,7 +101,10 @@ class Tagger(_WordPredictor):
         return EntityTask.of(self.task)
 
     def example(self, row: int, content: Any) -> str:
-        """Return a text. Raises :class:`InputError` for a pair."""
+        """Return the text, which is an example of :attr:`text_task`; refuse a pair.
+
+        Raises :class:`InputError`.
+        """
         if not isinstance(content, str):
             raise InputError(f"row {row} is {content!r:.60}; a tagger reads one text", row=row)
         return content
@@ -174,7 +177,7 @@ class SpanTagger(_WordPredictor):
         return entities[0] if opened.single else entities
 
     def example(self, row: int, content: Any) -> Any:
-        """Refuse texts without labels. Raises :class:`UnsupportedFeatureError`."""
+        """Raise :class:`UnsupportedFeatureError`: rows of files are no lists of words."""
         if isinstance(self.task, PromptedSpanTask):
             self.task.read(Record({}, row=row))
         return super().example(row, content)

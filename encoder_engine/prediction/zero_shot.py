@@ -107,7 +107,7 @@ class ZeroShotClassifier(Predictor):
     def _logits(
         self, premises: list[str], hypotheses: list[str], batch_tokens: int
     ) -> npt.NDArray[np.float64]:
-        """Return the logits of each hypothesis given each premise, float64 [N, H, C]."""
+        """Return the NLI model's logits of each premise with each hypothesis, float64 [N, H, C]."""
         task: Any = self.task
         shape = (len(premises), len(hypotheses), len(task.labels))
         if not premises:

@@ -1,4 +1,4 @@
-"""Tokenizes texts into windows and makes batchable items of the windows."""
+"""Tokenizes texts, in windows if they are long, and makes items of these, which are batched."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def encode_windows(
 
 
 def refuse_no_token(encoding: Encoding, samples: npt.NDArray[np.integer[Any]]) -> None:
-    """Raise :class:`InputError` for a row of an encoding that has no token for a head to read.
+    """Raise :class:`InputError` if a row of an encoding has no token for the model's head to read.
 
     samples: the index of the example that each row of the encoding belongs to.
     """
@@ -62,7 +62,7 @@ def refuse_no_token(encoding: Encoding, samples: npt.NDArray[np.integer[Any]]) -
 
 
 def window_items(encoding: Encoding, **columns: npt.NDArray[Any]) -> Items:
-    """Return the rows of an encoding as items of one sequence each.
+    """Return each row of an encoding, a text or a window of it, as an item of one sequence.
 
     ``columns``: arrays [examples, ...]; each window gets the value of its example.
     """

@@ -45,7 +45,7 @@ __all__ = [
 
 
 class Ragged(NamedTuple):
-    """Arrays of different lengths: item i has ``values[offsets[i]:offsets[i + 1]]``.
+    """An array of different length for each item: item i has ``values[offsets[i]:offsets[i + 1]]``.
 
     ``values`` [n, ...]; ``offsets`` int64 [N + 1].
     """
@@ -54,7 +54,7 @@ class Ragged(NamedTuple):
     offsets: Integers
 
     def take(self, numbers: Integers) -> Ragged:
-        """Return the values of the items with these indices, in this order."""
+        """Return the values of the items with these indices, in the order of the indices."""
         index, offsets = gather(self.offsets, numbers)
         return Ragged(self.values[index], offsets)
 
@@ -65,7 +65,7 @@ class Ragged(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Items:
-    """N items of S sequences, with the columns that a task adds.
+    """N items of S sequences, which are tokenized examples, with the columns that a task adds.
 
     ``rows``: the tokens of all sequences.
     ``offsets``: int64 [N + 1]; item i has the sequences ``offsets[i]`` to ``offsets[i + 1] - 1``.
@@ -95,19 +95,19 @@ class Items:
         return np.diff(self.token_offsets)
 
     def column(self, name: str) -> npt.NDArray[Any]:
-        """Return a column that has one value, or one row of values, per item."""
+        """Return the column of a name, which has one value, or one row of values, per item."""
         found = self.columns[name]
         assert not isinstance(found, Ragged)
         return found
 
     def ragged(self, name: str) -> Ragged:
-        """Return a column that has any number of values per item."""
+        """Return the column of a name, which has any number of values per item."""
         found = self.columns[name]
         assert isinstance(found, Ragged)
         return found
 
     def take(self, numbers: Integers) -> Items:
-        """Return the items with these indices, in this order, with their columns."""
+        """Return the items with these indices, in the order of the indices, with their columns."""
         sequences, offsets = gather(self.offsets, numbers)
         return Items(
             rows=self.rows.take(sequences.astype(np.intp)),
@@ -161,14 +161,17 @@ class TaskBatch(NamedTuple):
 
 
 def feature_targets(items: Items) -> dict[str, npt.NDArray[Any]]:
-    """Return the cached features of a frozen encoder as a target; without them, an empty dict."""
+    """Return the cached outputs of a frozen encoder as a target; {}: items have none."""
     if FEATURES not in items.columns:
         return {}
     return {FEATURES: items.ragged(FEATURES).values}
 
 
 def gather(offsets: Integers, numbers: Integers) -> tuple[Integers, Integers]:
-    """Return indices of the ragged values of items ``numbers``, int64 [n], and their offsets."""
+    """Return indices that select the ragged values of items ``numbers``, int64 [n].
+
+    Also returns the offsets of these items among the selected values.
+    """
     lengths = offsets[numbers + 1] - offsets[numbers]
     ends = np.zeros(len(numbers) + 1, np.int64)
     np.cumsum(lengths, out=ends[1:])

@@ -46,7 +46,7 @@ _WHOLE = re.compile(r"-?[0-9]{1,18}")
 
 
 def check_labels(labels: Sequence[str]) -> list[str]:
-    """Return labels given at prediction; raise :class:`InputError` unless all are names."""
+    """Return the labels of a call; raise :class:`InputError` unless all are names, not blank."""
     if isinstance(labels, str):
         raise InputError(f"labels must be a list of names, got one text; pass [{labels!r}]")
     names = list(labels)
@@ -56,7 +56,7 @@ def check_labels(labels: Sequence[str]) -> list[str]:
 
 
 def collect_labels(names: Iterable[str], *, least: int = 2) -> tuple[str, ...]:
-    """Return the distinct names, sorted: by value if all are whole numbers, else alphabetically.
+    """Return distinct labels, sorted: by value if all are whole numbers, else alphabetically.
 
     Raises :class:`InputError` for fewer than ``least``.
     """
@@ -74,7 +74,7 @@ def collect_labels(names: Iterable[str], *, least: int = 2) -> tuple[str, ...]:
 
 
 def unlabelled(setting: str, column: str) -> str:
-    """Return the message for an unlabelled row; ``setting``: the one that names ``column``."""
+    """Return the message for an unlabelled row; ``setting``: the task's, which names ``column``."""
     return (
         f"the row is not labelled: {column} has no value; name another column by task.{setting}, "
         "or drop the row"
@@ -82,7 +82,7 @@ def unlabelled(setting: str, column: str) -> str:
 
 
 def check_label(record: Record, name: str, labels: Sequence[str]) -> None:
-    """Refuse a row with an unknown label; before the labels are fitted, every name is allowed."""
+    """Refuse a row whose label ``name`` is not in ``labels``; if these are empty, allow any."""
     if labels and name not in labels:
         shown = ", ".join(labels[:20]) + (", ..." if len(labels) > 20 else "")
         record.refuse(
@@ -92,21 +92,21 @@ def check_label(record: Record, name: str, labels: Sequence[str]) -> None:
 
 
 def balanced_weights(classes: Integers, num_classes: int) -> tuple[float, ...]:
-    """Return each class's weight N / (C n_c), for n_c of N rows; the mean over rows is 1."""
+    """Return the weight N / (C n_c) of each class, n_c of N rows; the mean over rows is 1."""
     counts = np.bincount(classes, minlength=num_classes)
     weights = len(classes) / (num_classes * np.maximum(counts, 1))
     return tuple(float(weight) for weight in weights)
 
 
 def softmax(logits: Logits) -> Logits:
-    """Return softmax over the last axis."""
+    """Return the softmax of logits over the last axis."""
     raised = np.exp(logits - logits.max(-1, keepdims=True))
     probabilities: Logits = raised / raised.sum(-1, keepdims=True)
     return probabilities
 
 
 def unfit_for_correlation(metric: str, golds: Sequence[float]) -> str | None:
-    """Return why equal gold scores, which have no correlation, are refused; None if they differ."""
+    """Return why rows whose gold scores are all equal have no correlation; None: they differ."""
     if len(set(golds)) != 1:
         return None
     return (
@@ -118,8 +118,9 @@ def unfit_for_correlation(metric: str, golds: Sequence[float]) -> str | None:
 def scores_of_classes(
     gold: Integers, predicted: Integers, logits: Logits, positive: int
 ) -> dict[str, float]:
-    """Return accuracy, F1, Matthews and calibration, in percent except ``nll`` and ``brier``.
+    """Return scores of predicted classes: accuracy, F1, Matthews' coefficient and calibration.
 
+    They are in percent except ``nll`` and ``brier``.
     ``f1``: of the class ``positive`` where there are two; ``macro_f1``: the mean over classes.
     """
     num_classes = logits.shape[1]

@@ -1,6 +1,6 @@
-"""Lists of texts as items: choices of a question, or documents of a query.
+"""Lists of text pairs as items: choices of a question, or documents of a query.
 
-Dimensions: B lists of N texts in all.
+Dimensions: B lists of N texts (tokenized pairs) in all.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ def encode_lists(
     pairs: Sequence[Sequence[tuple[str, str]]],
     labels: Sequence[Sequence[float]] | None,
 ) -> Items:
-    """Tokenize lists of text pairs; too long pairs are truncated, and their lists are counted.
+    """Tokenize lists of text pairs, each list as an item; too long pairs are truncated.
 
-    ``labels``: one for each pair; None: unlabelled.
+    ``labels``: one for each pair; None: unlabelled. ``num_truncated`` counts lists with such pairs.
     """
     flat = [pair for one in pairs for pair in one]
     encoding = tokenizer.encode_batch(
@@ -60,7 +60,7 @@ def encode_lists(
 
 
 def batch_lists(items: Items) -> TaskBatch:
-    """Make the model's input from a batch of lists."""
+    """Make a model's input from a batch of items that are lists of texts."""
     targets = {SIZES: np.diff(items.offsets), **feature_targets(items)}
     if LABELS in items.columns:
         targets[LABELS] = items.ragged(LABELS).values
@@ -68,10 +68,10 @@ def batch_lists(items: Items) -> TaskBatch:
 
 
 def list_scores(engine: CompiledEngine, batch: TaskBatch) -> dict[str, npt.NDArray[Any]]:
-    """Compute ``scores``, float32 [N], one per text of a batch."""
+    """Compute a batch's ``scores``, float32 [N], one per text, by the compiled engine."""
     return {"scores": engine.run(batch.rows, Logits())[0][:, 0]}
 
 
 def split_lists(scores: npt.NDArray[Any], items: Items) -> list[npt.NDArray[np.float64]]:
-    """Split the scores [N] of a batch into one array per list."""
+    """Split a batch's scores of texts, [N], into one array per list: a question or a query."""
     return np.split(scores.astype(np.float64), items.offsets[1:-1])

@@ -18,7 +18,7 @@ __all__ = ["best_thresholds", "scores_of_label_sets", "sigmoid"]
 
 
 def sigmoid(logits: Scores) -> Scores:
-    """Return 1 / (1 + exp(-x)), without overflow."""
+    """Return 1 / (1 + exp(-logits)), without overflow."""
     probabilities: Scores = np.exp(-np.logaddexp(0.0, -logits))
     return probabilities
 

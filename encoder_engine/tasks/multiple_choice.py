@@ -1,4 +1,4 @@
-"""Multiple choice: scores each ending after its context; softmax over the choices of a question."""
+"""Multiple choice: scores each ending of a context; softmax over the endings of a question."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = ["ChoiceExample", "ChoicePrediction", "MultipleChoiceTask"]
 
 @dataclass(frozen=True, slots=True)
 class ChoiceExample:
-    """A context with its endings, and the index of the right ending; None: unlabelled."""
+    """A context with its possible endings, and the index of the right one; None: unlabelled."""
 
     context: str
     endings: tuple[str, ...]
@@ -70,11 +70,11 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
 
     @property
     def main_score(self) -> str:
-        """The score that selects the best checkpoint."""
+        """The name of the score that selects the best checkpoint."""
         return "accuracy"
 
     def read(self, record: Record) -> ChoiceExample:
-        """Make an example from a row; refuse a single choice, and a label beyond the endings."""
+        """Make an example from a row; refuse a single ending, and a label beyond the endings."""
         if len(self.endings) == 1:
             endings = record.names_of(self.endings[0])
         else:
@@ -102,21 +102,21 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
         return self
 
     def unlabelled(self, example: ChoiceExample) -> str | None:
-        """Return why an example without the index of its right ending is refused."""
+        """Return why an example without a right ending cannot be learned; None: it has one."""
         return unlabelled("label", self.label) if example.gold is None else None
 
     def key(self, example: ChoiceExample) -> object:
-        """Return the context and the endings."""
+        """Return an example's context and the endings, by which it is recognised as a duplicate."""
         return example.context, example.endings
 
     def gold_key(self, example: ChoiceExample) -> object:
-        """Return the index of the right ending."""
+        """Return the index of the right ending, in which duplicate examples must not differ."""
         return example.gold
 
     def encode(
         self, examples: Sequence[ChoiceExample], tokenizer: Tokenizer, windows: Windows
     ) -> Items:
-        """Tokenize each context with each of its endings."""
+        """Tokenize each context with each of its endings, as one item per example."""
         pairs = [[(one.context, ending) for ending in one.endings] for one in examples]
         labels = None
         if all(example.gold is not None for example in examples):
@@ -124,29 +124,29 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
         return encode_lists(tokenizer, windows, pairs, labels)
 
     def batch(self, items: Items) -> TaskBatch:
-        """Make the model's input from a batch of questions."""
+        """Make the model's input from a batch of items, which are questions."""
         return batch_lists(items)
 
     def feature_offsets(self, items: Items) -> npt.NDArray[np.int64]:
-        """Return the offsets of each item's cached features: one feature row per text."""
+        """Return the offsets of each item's cached encoder outputs: one per text."""
         return items.offsets
 
     def make_model(self, encoder: Encoder) -> TaskModel:
-        """Make the model with a random head."""
+        """Make the task's model from an encoder; its head is random."""
         return models.ListModel.new(encoder, "cross_entropy")
 
     def load_model(self, saved: SavedModel) -> TaskModel:
-        """Load an encoder with its head."""
+        """Load the task's model, an encoder with its head, as a PyTorch module."""
         return models.ListModel.load(saved, "cross_entropy")
 
     def load_compiled(self, source: CompiledSource) -> CompiledModel:
-        """Load an encoder with its head, for the compiled engine."""
+        """Load the task's model for the compiled engine (C++, on a CPU)."""
         return engines.CompiledModel(source.load_head("multiple-choice", ("score",)), list_scores)
 
     def decode(
         self, outputs: Outputs, items: Items, examples: Sequence[ChoiceExample]
     ) -> list[ChoicePrediction]:
-        """Choose the ending with the highest score, for each question."""
+        """Choose the ending with the highest score for each question of a batch."""
         del examples
         return [
             ChoicePrediction(int(logits.argmax()), softmax(logits[None])[0], logits)
@@ -178,7 +178,7 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
         return np.array([float(one.gold == found.choice) for one, found in both])
 
     def degenerate(self, predictions: Sequence[ChoicePrediction]) -> str | None:
-        """Return a message if the scores of every row's endings are all equal."""
+        """Return a message if the endings of every row have equal scores; None: not so."""
         if any(np.ptp(found.logits) > 0.0 for found in predictions):
             return None
         return "all endings have equal scores: nothing was learned"

@@ -76,7 +76,7 @@ class PromptedSpanTask(SpanClassificationTask):
         )
 
     def encode(self, examples: Sequence[Any], tokenizer: Tokenizer, windows: Windows) -> Items:
-        """Tokenize the labels together with each text.
+        """Tokenize each text, or window of it, together with the labels.
 
         Raises :class:`InputError` where the labels leave no room for a text.
         """
@@ -138,7 +138,7 @@ class PromptedSpanTask(SpanClassificationTask):
         )
 
     def _prompt(self, tokenizer: Tokenizer) -> tuple[Integers, Integers]:
-        """Return the token ids of markers and labels, and the index of each label's marker."""
+        """Return the token ids of labels with markers, and the index of each label's marker."""
         settings = self.settings
         parts = [part for label in self.labels for part in (settings.label_token, label)]
         found = tokenizer.encode_batch(
@@ -158,7 +158,10 @@ class PromptedSpanTask(SpanClassificationTask):
         return found.ids.astype(np.int64), places + (not settings.reads_marker)
 
     def _windows(self, starts: Integers, room: int) -> Iterator[_Window]:
-        """Yield windows of a text; ``starts``: each word's first token, then the token count."""
+        """Yield windows of a text, each of up to ``room`` tokens.
+
+        ``starts``: the index of each word's first token, then the number of tokens.
+        """
         count, first = len(starts) - 1, 0
         if not count:
             yield _Window(0, 0, 0)
@@ -187,15 +190,15 @@ class PromptedSpanTask(SpanClassificationTask):
         return TaskBatch(items.rows, targets)
 
     def load_model(self, saved: SavedModel) -> Any:
-        """Load the encoder as a PyTorch module; the layers after it compute on a CPU."""
+        """Load the encoder as a PyTorch module, and the layers after it, which compute on a CPU."""
         return engines.load_prompted_module(saved, self.settings)
 
     def load_compiled(self, source: CompiledSource) -> CompiledModel:
-        """Load the model for the compiled engine."""
+        """Load the task's model for the compiled engine (C++, on a CPU)."""
         return engines.load_prompted(source, self.settings)
 
     def decode(self, outputs: Outputs, items: Items, examples: Sequence[Any]) -> list[Any]:
-        """Return each text's labelled spans, in characters, in order of position."""
+        """Return the labelled spans of each text, in characters, in order of position."""
         chars = items.ragged("chars")
         found: list[list[PredictedSpan]] = [[] for _ in examples]
         place = 0

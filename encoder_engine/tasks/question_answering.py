@@ -132,11 +132,11 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
 
     @property
     def main_score(self) -> str:
-        """The score that selects the best checkpoint."""
+        """The name of the score that selects the best checkpoint."""
         return self.metric or "f1"
 
     def records(self, path: str | os.PathLike[str]) -> Iterator[Record] | None:
-        """Read the questions of a .json file in SQuAD's format; None for other files."""
+        """Yield the questions of a .json file in SQuAD's format; None: the file is another."""
         return read_squad(path) if plain_suffix(path) == ".json" else None
 
     def read(self, record: Record) -> QuestionExample:
@@ -178,7 +178,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         return tuple(found)
 
     def fit(self, examples: Sequence[QuestionExample]) -> Self:
-        """Set ``no_answer``: whether questions may be unanswerable."""
+        """Return the task with ``no_answer`` set: whether questions may be unanswerable."""
         if not any(example.answers for example in examples):
             raise InputError("no training question has an answer; check the column of answers")
         if self.no_answer != "auto":
@@ -187,21 +187,21 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         return replace(self, no_answer="yes" if unanswerable else "no")
 
     def unlabelled(self, example: QuestionExample) -> str | None:
-        """Return why a question without a list of answers, which may be empty, is refused."""
+        """Return why an example without a list of answers cannot be learned; None: it has one."""
         return unlabelled("answers", self.answers) if example.answers is None else None
 
     def key(self, example: QuestionExample) -> object:
-        """Return question and context."""
+        """Return question and context, by which an example is recognised as a duplicate."""
         return example.question, example.context
 
     def gold_key(self, example: QuestionExample) -> object:
-        """Return the gold answers: duplicates with different ones contradict each other."""
+        """Return the gold answers, in which duplicate examples must not differ."""
         return example.answers
 
     def encode_rows(
         self, examples: Sequence[QuestionExample], tokenizer: Tokenizer, windows: Windows
     ) -> Encoding:
-        """Return the windows that :meth:`encode` makes items of, with character offsets."""
+        """Tokenize questions with windows of their contexts; return these with offsets."""
         questions = [example.question for example in examples]
         self._check_room(examples, questions, tokenizer, windows)
         return encode_windows(
@@ -216,7 +216,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
     def encode(
         self, examples: Sequence[QuestionExample], tokenizer: Tokenizer, windows: Windows
     ) -> Items:
-        """Tokenize questions with windows of their contexts.
+        """Tokenize questions with the windows of their contexts; an item is a window.
 
         Raises :class:`InputError` for a question that leaves no room for its context.
         """
@@ -270,32 +270,32 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
             )
 
     def batch(self, items: Items) -> TaskBatch:
-        """Make the model's input from a batch of windows."""
+        """Make the model's input from a batch of items, which are windows."""
         targets = feature_targets(items)
         if "target" in items.columns:
             targets["starts"], targets["ends"] = items.column("target").T
         return TaskBatch(items.rows, targets)
 
     def feature_offsets(self, items: Items) -> Integers:
-        """Return the offsets of each item's cached features: one feature row per token."""
+        """Return the offsets of each item's cached encoder outputs: one per token."""
         return items.token_offsets
 
     def make_model(self, encoder: Encoder) -> TaskModel:
-        """Make the model with a random head."""
+        """Make the task's model from an encoder; its head is random."""
         return models.AnswerModel.new(encoder, _LABELS)
 
     def load_model(self, saved: SavedModel) -> TaskModel:
-        """Load an encoder with its head."""
+        """Load the task's model, an encoder with its head, as a PyTorch module."""
         return models.AnswerModel.load(saved)
 
     def load_compiled(self, source: CompiledSource) -> CompiledModel:
-        """Load an encoder with its head, for the compiled engine."""
+        """Load the task's model for the compiled engine (C++, on a CPU)."""
         return engines.CompiledModel(source.load_head("question-answering", _LABELS), _ends)
 
     def decode(
         self, outputs: Outputs, items: Items, examples: Sequence[QuestionExample]
     ) -> list[AnswerPrediction]:
-        """Answer questions from the logits of all of their windows."""
+        """Answer each question from the logits of all windows of its context."""
         windows: list[list[QuestionWindow]] = [[] for _ in examples]
         tokens = items.token_offsets.tolist()
         chars = items.ragged("chars")
@@ -333,7 +333,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
     def tuned(
         self, examples: Sequence[QuestionExample], predictions: Sequence[AnswerPrediction]
     ) -> Self:
-        """Return the task with the null threshold that gives the highest F1 on these (dev) rows."""
+        """Return the task with the null threshold that gives the highest F1 on these dev rows."""
         if self.no_answer != "yes":
             return self
         rows = [
@@ -350,7 +350,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         return [self._predict(one.best, one.null) for one in predictions]
 
     def score_names(self, examples: Sequence[QuestionExample]) -> tuple[str, ...]:
-        """Return the names of exact match and F1: of all, answerable and unanswerable questions."""
+        """Return the names of exact match and F1, of all questions and by answerability."""
         scores = ("exact_match", "f1")
         there = {bool(example.answers) for example in examples} if self.no_answer == "yes" else ()
         kinds = [kind for kind, wanted in _KINDS if wanted in there]
@@ -359,7 +359,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
     def score(
         self, examples: Sequence[QuestionExample], predictions: Sequence[AnswerPrediction]
     ) -> dict[str, float]:
-        """Return exact match and F1 in percent: of all, answerable and unanswerable questions."""
+        """Return exact match and F1 in percent, of all questions and by answerability."""
         gold = _gold(examples)
         texts = [prediction.text for prediction in predictions]
         whole = answer_scores(dict(enumerate(texts)), dict(enumerate(gold)))  # type: ignore[arg-type]
@@ -374,14 +374,17 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         return scores
 
     def groups(self, examples: Sequence[QuestionExample]) -> Integers:
-        """Return each question's group index: its article, or else its context."""
+        """Return the group of each question for the bootstrap: its article's, or its context's."""
         numbers: dict[str, int] = {}
         return np.array([numbers.setdefault(one.group, len(numbers)) for one in examples], np.int64)
 
     def resampling(
         self, examples: Sequence[QuestionExample], predictions: Sequence[AnswerPrediction]
     ) -> Callable[[Integers], dict[str, float]]:
-        """Return a function that scores resampled questions; NaN for a kind that is not drawn."""
+        """Return a function from drawn question indices to their scores.
+
+        A score of answerable or unanswerable questions is NaN if none of them is drawn.
+        """
         score, names = super().resampling(examples, predictions), self.score_names(examples)
 
         def score_all(rows: Integers) -> dict[str, float]:
@@ -393,12 +396,12 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
     def row_scores(
         self, examples: Sequence[QuestionExample], predictions: Sequence[AnswerPrediction]
     ) -> npt.NDArray[np.float64]:
-        """Return the F1 of each question."""
+        """Return the F1 of the answer to each question, from 0 to 1."""
         pairs = zip(predictions, _gold(examples), strict=True)
         return np.array([answer_f1(prediction.text, gold) for prediction, gold in pairs])
 
     def degenerate(self, predictions: Sequence[AnswerPrediction]) -> str | None:
-        """Return a message where no question is answered."""
+        """Return a message if no question is answered; None: not so."""
         if len(predictions) < 2 or any(prediction.text for prediction in predictions):
             return None
         return "no question is answered: nothing was learned"
@@ -406,7 +409,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
     def details(
         self, examples: Sequence[QuestionExample], predictions: Sequence[AnswerPrediction]
     ) -> dict[str, Any]:
-        """Return the null threshold, for the HTML report of a run."""
+        """Return the null threshold, for the HTML report; {} if every question has an answer."""
         del examples, predictions
         return {"null_threshold": self.null_threshold} if self.no_answer == "yes" else {}
 

@@ -44,7 +44,7 @@ RANKINGS = ("ndcg", "mrr", "map")
 
 
 class RankingPrediction(NamedTuple):
-    """The logits of a query's documents, float64 [n]."""
+    """The scores (logits) of a query's documents, float64 [n]."""
 
     scores: npt.NDArray[np.float64]
 
@@ -73,11 +73,11 @@ class RankingTask(Task[RetrievalExample, RankingPrediction]):
 
     @property
     def main_score(self) -> str:
-        """The score that selects the best checkpoint."""
+        """The name of the score that selects the best checkpoint."""
         return self.metric or ("spearman" if self.pairs else "ndcg")
 
     def read(self, record: Record) -> RetrievalExample:
-        """Make an example from a row."""
+        """Make an example from a row of a file; refuse a query without a document."""
         columns = RetrievalColumns(
             query=self.query,
             documents=self.document,
@@ -90,7 +90,7 @@ class RankingTask(Task[RetrievalExample, RankingPrediction]):
         return example
 
     def fit(self, examples: Sequence[RetrievalExample]) -> Self:
-        """Choose the loss; refuse rows whose labels are all equal."""
+        """Return the task with its loss; refuse training rows whose labels are all equal."""
         labels = {label for example in examples for label in _labels(example)}
         if len(labels) < 2:
             raise InputError(
@@ -106,14 +106,14 @@ class RankingTask(Task[RetrievalExample, RankingPrediction]):
         return replace(self, loss=loss, pairs=are_scored_pairs(examples))
 
     def unlabelled(self, example: RetrievalExample) -> str | None:
-        """Return None: a document without a score is labelled as a positive or a negative."""
+        """Return None, as every example can be learned: positives and negatives are labels."""
         del example
         return None
 
     def unscored(
         self, examples: Sequence[RetrievalExample], metric: str | None = None
     ) -> tuple[int, str] | None:
-        """Return the first example that ``metric`` cannot score, and the reason.
+        """Return the index of the first example that ``metric`` cannot score, and why; or None.
 
         Rows of scored pairs are scored by correlations; other rows are ranked, each on its own.
         """
@@ -135,38 +135,38 @@ class RankingTask(Task[RetrievalExample, RankingPrediction]):
         return None
 
     def key(self, example: RetrievalExample) -> object:
-        """Return the query and the documents: examples with equal ones are duplicates."""
+        """Return query and documents, by which an example is recognised as a duplicate."""
         return example.query, example.documents
 
     def gold_key(self, example: RetrievalExample) -> object:
-        """Return the labels of the documents."""
+        """Return the labels of the documents, in which duplicate examples must not differ."""
         return _labels(example)
 
     def encode(
         self, examples: Sequence[RetrievalExample], tokenizer: Tokenizer, windows: Windows
     ) -> Items:
-        """Tokenize each query with each of its documents."""
+        """Tokenize each query with each of its documents, as one item per example."""
         pairs = [[(one.query, document) for document in one.documents] for one in examples]
         return encode_lists(tokenizer, windows, pairs, [_labels(one) for one in examples])
 
     def batch(self, items: Items) -> TaskBatch:
-        """Make the model's input from a batch of queries."""
+        """Make the model's input from a batch of items, which are queries with their documents."""
         return batch_lists(items)
 
     def feature_offsets(self, items: Items) -> npt.NDArray[np.int64]:
-        """Return the offsets of each item's cached features: one feature row per text."""
+        """Return the offsets of each item's cached encoder outputs: one per text."""
         return items.offsets
 
     def make_model(self, encoder: Encoder) -> TaskModel:
-        """Make the model with a random head."""
+        """Make the task's model from an encoder; its head is random."""
         return models.ListModel.new(encoder, self.loss or "binary")
 
     def load_model(self, saved: SavedModel) -> TaskModel:
-        """Load an encoder with its head."""
+        """Load the task's model, an encoder with its head, as a PyTorch module."""
         return models.ListModel.load(saved, self.loss or "binary")
 
     def load_compiled(self, source: CompiledSource) -> CompiledModel:
-        """Load an encoder with its head, for the compiled engine."""
+        """Load the task's model for the compiled engine (C++, on a CPU)."""
         return engines.CompiledModel(
             source.load_head("sequence-classification", ("score",)), list_scores
         )
@@ -174,18 +174,18 @@ class RankingTask(Task[RetrievalExample, RankingPrediction]):
     def decode(
         self, outputs: Outputs, items: Items, examples: Sequence[RetrievalExample]
     ) -> list[RankingPrediction]:
-        """Split the scores of a batch into one prediction per query."""
+        """Split the scores of a batch's documents into one prediction per query."""
         del examples
         return [RankingPrediction(scores) for scores in split_lists(outputs["scores"], items)]
 
     def score_names(self, examples: Sequence[RetrievalExample]) -> tuple[str, ...]:
-        """Return the names of the scores: correlations for scored pairs, else ranking scores."""
+        """Return the names of the scores: correlations for scored pairs, else of rankings."""
         return CORRELATIONS if are_scored_pairs(examples) else RANKINGS
 
     def score(
         self, examples: Sequence[RetrievalExample], predictions: Sequence[RankingPrediction]
     ) -> dict[str, float]:
-        """Return nDCG@10, MRR and MAP over each query's own documents, or correlations of pairs."""
+        """Return nDCG@10, MRR and MAP within each query's documents, or correlations of pairs."""
         if are_scored_pairs(examples):
             return correlations(
                 [one.scores[0] for one in examples], [float(p.scores[0]) for p in predictions]
@@ -199,13 +199,13 @@ class RankingTask(Task[RetrievalExample, RankingPrediction]):
         }
 
     def groups(self, examples: Sequence[RetrievalExample]) -> npt.NDArray[np.int64]:
-        """Return each row's group: one per query, or per row where all are scored pairs."""
+        """Return each row's group for the bootstrap: by query; of scored pairs each its own."""
         return query_groups(examples)
 
     def row_scores(
         self, examples: Sequence[RetrievalExample], predictions: Sequence[RankingPrediction]
     ) -> npt.NDArray[np.float64]:
-        """Return nDCG@10 of each row, or minus the squared rank difference of a scored pair."""
+        """Return each row's nDCG@10 in percent, or minus a pair's squared rank difference."""
         if are_scored_pairs(examples):
             gold = [one.scores[0] for one in examples]
             return rank_agreement(gold, [float(p.scores[0]) for p in predictions])
@@ -213,7 +213,7 @@ class RankingTask(Task[RetrievalExample, RankingPrediction]):
         return np.array([self.score([one], [found])["ndcg"] for one, found in both])
 
     def degenerate(self, predictions: Sequence[RankingPrediction]) -> str | None:
-        """Return a message if all documents have the same score."""
+        """Return a message if all documents have the same score; None: not so."""
         if np.ptp(np.concatenate([found.scores for found in predictions])) > 0.0:
             return None
         return "all documents have one score: nothing was learned"
@@ -228,7 +228,7 @@ class RankingTask(Task[RetrievalExample, RankingPrediction]):
 
 
 def _labels(example: RetrievalExample) -> tuple[float, ...]:
-    """Return the score of each document; without scores, 1 for positives and 0 for negatives."""
+    """Return each document's label: its score; without scores, 1 for positives, 0 for negatives."""
     if example.scores:
         return example.scores
     return (1.0,) * len(example.positives) + (0.0,) * len(example.negatives)

@@ -70,7 +70,7 @@ def task_from_values(name: str, values: Mapping[str, Any]) -> Task[Any, Any]:
 
 
 def task_values(task: Task[Any, Any]) -> dict[str, Any]:
-    """Return a task's name and settings, as JSON stores them."""
+    """Return a task's name and settings as JSON values; see :func:`task_from_values`."""
     values: dict[str, Any] = asdict(task)  # type: ignore[call-overload]
     # JSON makes lists of tuples.
     return json.loads(json.dumps({"name": task.name, **values}))  # type: ignore[no-any-return]

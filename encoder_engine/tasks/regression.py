@@ -50,7 +50,7 @@ class RegressionTask(SequenceTask[float, ScorePrediction]):
 
     @property
     def main_score(self) -> str:
-        """The score that selects the best checkpoint."""
+        """The name of the score that selects the best checkpoint."""
         return self.metric
 
     @property
@@ -64,7 +64,7 @@ class RegressionTask(SequenceTask[float, ScorePrediction]):
         return "regression"
 
     def read_gold(self, record: Record) -> float:
-        """Return the score of a row."""
+        """Return the gold score of a row."""
         return record.number_of(self.label)
 
     def fit(self, examples: Sequence[TextExample[float]]) -> Self:
@@ -81,7 +81,7 @@ class RegressionTask(SequenceTask[float, ScorePrediction]):
     def unscored(
         self, examples: Sequence[TextExample[float]], metric: str | None = None
     ) -> tuple[int, str] | None:
-        """Return the first example without a score, or why equal scores have no correlation."""
+        """Return the index of the first example that ``metric`` cannot score, and why; or None."""
         found = super().unscored(examples, metric)
         if found is not None or metric not in ("spearman", "pearson"):
             return found
@@ -91,24 +91,24 @@ class RegressionTask(SequenceTask[float, ScorePrediction]):
         return 0, f"{reason}, or select by selection.metric=mse with selection.goal=min"
 
     def targets(self, golds: Sequence[float]) -> npt.NDArray[Any]:
-        """Return the scores, float64 [N]."""
+        """Return gold scores as the targets of the loss, float64 [N]."""
         return np.array(golds, np.float64)
 
     def loss(self, logits_BC: Tensor, target: Tensor) -> Tensor:
-        """Return the summed squared error."""
+        """Return the squared error, summed over the rows of a batch."""
         return (logits_BC.squeeze(1) - target.to(logits_BC.dtype)).square().sum()
 
     def decode(
         self, outputs: Outputs, items: Items, examples: Sequence[TextExample[float]]
     ) -> list[ScorePrediction]:
-        """Predict texts by the mean score of their windows."""
+        """Predict the score of each text: the mean over its windows."""
         means = mean_of_windows(outputs, items, len(examples))
         if self.activation == "sigmoid":
             means = sigmoid(means)
         return [ScorePrediction(score) for score in means[:, 0].tolist()]
 
     def score_names(self, examples: Sequence[TextExample[float]]) -> tuple[str, ...]:
-        """Return the names of the correlations and errors."""
+        """Return the names of the scores: correlations, and mean errors."""
         del examples
         return "spearman", "pearson", "mse", "mae"
 
@@ -128,13 +128,13 @@ class RegressionTask(SequenceTask[float, ScorePrediction]):
     def row_scores(
         self, examples: Sequence[TextExample[float]], predictions: Sequence[ScorePrediction]
     ) -> npt.NDArray[np.float64]:
-        """Return minus the squared error of each row."""
+        """Return minus the squared error of each row's predicted score."""
         gold = self.targets([example.gold or 0.0 for example in examples])
         errors: npt.NDArray[np.float64] = _scores(predictions) - gold
         return -(errors**2)
 
     def degenerate(self, predictions: Sequence[ScorePrediction]) -> str | None:
-        """Return a message if every row has the same predicted score."""
+        """Return a message if every row has the same predicted score; None: not so."""
         if len(predictions) < 2 or len(set(predictions)) > 1:
             return None
         return f"every row is predicted as {predictions[0].score:g}: a constant has no correlation"

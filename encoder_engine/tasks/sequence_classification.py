@@ -101,12 +101,12 @@ class SequenceClassificationTask(SequenceTask[Labels, ClassPrediction]):
 
     @property
     def loss_name(self) -> str:  # type: ignore[override]
-        """The name of the loss, as it is logged."""
+        """The name of the loss in the log."""
         return "binary_cross_entropy" if self.multi_label else "cross_entropy"
 
     @property
     def main_score(self) -> str:
-        """The score that selects the best checkpoint."""
+        """The name of the score that selects the best checkpoint."""
         return self.metric or ("micro_f1" if self.multi_label else "accuracy")
 
     @property
@@ -121,7 +121,7 @@ class SequenceClassificationTask(SequenceTask[Labels, ClassPrediction]):
         return f"{kind}_label_classification"
 
     def read_gold(self, record: Record) -> Labels:
-        """Return the labels of a row, in the order of ``labels`` once the task is fitted."""
+        """Return the gold labels of a row; refuse unknown ones once the task is fitted."""
         if not self.multi_label:
             name = record.name_of(self.label)
             check_label(record, name, self.labels)
@@ -139,7 +139,7 @@ class SequenceClassificationTask(SequenceTask[Labels, ClassPrediction]):
         return tuple(sorted(names))
 
     def fit(self, examples: Sequence[TextExample[Labels]]) -> Self:
-        """Fit the labels, and the class weights."""
+        """Return the task with the labels and the class weights of the training rows."""
         if len(set(self.labels)) < len(self.labels):
             raise ConfigError(f"task.labels must be different names, got {list(self.labels)}")
         golds = [example.gold for example in examples if example.gold is not None]
@@ -151,7 +151,7 @@ class SequenceClassificationTask(SequenceTask[Labels, ClassPrediction]):
         return fitted
 
     def targets(self, golds: Sequence[Labels]) -> npt.NDArray[Any]:
-        """Return class indices, int64 [N]; for multi-label 0 and 1, float32 [N, C]."""
+        """Return gold labels as targets: int64 [N]; for multi-label 0 and 1, float32 [N, C]."""
         places = {name: number for number, name in enumerate(self.labels)}
         if not self.multi_label:
             return np.array([places[gold[0]] for gold in golds], np.int64)
@@ -171,7 +171,7 @@ class SequenceClassificationTask(SequenceTask[Labels, ClassPrediction]):
     def decode(
         self, outputs: Outputs, items: Items, examples: Sequence[TextExample[Labels]]
     ) -> list[ClassPrediction]:
-        """Predict texts from the mean logits of their windows."""
+        """Predict each text from the mean logits of its windows."""
         return self._decide(mean_of_windows(outputs, items, len(examples)))
 
     def _decide(self, logits: npt.NDArray[np.float64]) -> list[ClassPrediction]:
@@ -245,7 +245,7 @@ class SequenceClassificationTask(SequenceTask[Labels, ClassPrediction]):
         return self.targets([prediction.labels for prediction in predictions])
 
     def degenerate(self, predictions: Sequence[ClassPrediction]) -> str | None:
-        """Return a message if every row has the same predicted labels."""
+        """Return a message if every row has the same predicted labels; None: not so."""
         different = {prediction.labels for prediction in predictions}
         if len(different) != 1 or len(predictions) < 2:
             return None
@@ -255,7 +255,7 @@ class SequenceClassificationTask(SequenceTask[Labels, ClassPrediction]):
     def details(
         self, examples: Sequence[TextExample[Labels]], predictions: Sequence[ClassPrediction]
     ) -> dict[str, Any]:
-        """Return confusion matrix and reliability diagram; or the labels' thresholds."""
+        """Return confusion matrix and reliability diagram for the report; or the thresholds."""
         gold, predicted = self._gold(examples), self._chosen(predictions)
         if self.multi_label:
             return {"thresholds": dict(zip(self.labels, self.thresholds, strict=False))}

@@ -47,7 +47,7 @@ class TextExample(Generic[Gold]):
 
     @property
     def content(self) -> tuple[str, str | None]:
-        """The text, and the second text of a pair or None."""
+        """The text, and the second text of a pair; None: it is a single text."""
         return self.text, self.pair
 
 
@@ -71,12 +71,12 @@ class SequenceTask(Task[TextExample[Gold], Prediction], Generic[Gold, Prediction
 
     @abstractmethod
     def targets(self, golds: Sequence[Gold]) -> npt.NDArray[Any]:
-        """Return gold values as an array of targets, [N, ...]."""
+        """Return gold values as an array of targets for the loss, [N, ...]."""
 
     @property
     @abstractmethod
     def label_names(self) -> tuple[str, ...]:
-        """The names of the head's outputs."""
+        """The names of the outputs of the model's head."""
 
     @property
     @abstractmethod
@@ -88,7 +88,7 @@ class SequenceTask(Task[TextExample[Gold], Prediction], Generic[Gold, Prediction
         """Return the loss summed over the rows of a batch."""
 
     def read(self, record: Record) -> TextExample[Gold]:
-        """Make an example from a row; one without a label is unlabelled."""
+        """Make an example from a row of a file; without a label it is unlabelled."""
         return TextExample(
             record.text(self.text),
             None if self.pair is None else record.text(self.pair),
@@ -96,21 +96,21 @@ class SequenceTask(Task[TextExample[Gold], Prediction], Generic[Gold, Prediction
         )
 
     def unlabelled(self, example: TextExample[Gold]) -> str | None:
-        """Return why an example without a gold value is refused."""
+        """Return why an example without a gold value cannot be learned; None: it has one."""
         return unlabelled("label", self.label) if example.gold is None else None
 
     def key(self, example: TextExample[Gold]) -> object:
-        """Return the text, or both texts."""
+        """Return the text or texts of an example, by which it is recognised as a duplicate."""
         return example.content
 
     def gold_key(self, example: TextExample[Gold]) -> object:
-        """Return the gold value: equal texts with different ones contradict each other."""
+        """Return an example's gold value; duplicates with different ones contradict each other."""
         return example.gold
 
     def encode(
         self, examples: Sequence[TextExample[Gold]], tokenizer: Tokenizer, windows: Windows
     ) -> Items:
-        """Tokenize examples; every window of a long text has the text's target."""
+        """Tokenize examples to items, one per window; all windows of a text have its target."""
         texts = [example.text for example in examples]
         pairs = None
         if self.pair is not None or any(example.pair is not None for example in examples):
@@ -123,24 +123,24 @@ class SequenceTask(Task[TextExample[Gold], Prediction], Generic[Gold, Prediction
         return window_items(encoding, target=self.targets(golds))
 
     def batch(self, items: Items) -> TaskBatch:
-        """Make the model's input from a batch of these items."""
+        """Make the model's input from a batch of items, which are texts or windows."""
         targets = feature_targets(items)
         if "target" in items.columns:
             targets["target"] = items.column("target")
         return TaskBatch(items.rows, targets)
 
     def make_model(self, encoder: Encoder) -> TaskModel:
-        """Make the model with a random head."""
+        """Make the task's model from an encoder; its head is random."""
         return models.SequenceModel.new(
             *(encoder, self.label_names, self.problem_type, self.loss_name, self.loss)
         )
 
     def load_model(self, saved: SavedModel) -> TaskModel:
-        """Load an encoder with its head."""
+        """Load the task's model, an encoder with its head, as a PyTorch module."""
         return models.SequenceModel.load(saved, self.loss_name, self.loss)
 
     def load_compiled(self, source: CompiledSource) -> CompiledModel:
-        """Load an encoder with its head, for the compiled engine."""
+        """Load the task's model for the compiled engine (C++, on a CPU)."""
         engine = source.load_head("sequence-classification", self.label_names)
         return engines.CompiledModel(engine, _logits)
 

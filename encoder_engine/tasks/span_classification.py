@@ -1,9 +1,9 @@
 """Classification of spans of words: entities that may nest.
 
-A span of up to ``max_width`` words is scored in the window that holds the most tokens around it.
-NULL is the class of spans that are no entity. Spans with 1 - P(NULL) of at least a threshold are
-predicted, highest first. Flat predictions do not overlap; nested ones may contain one another, but
-do not partly overlap.
+A span of up to ``max_width`` words is scored in the window (of a long sentence) that holds the most
+tokens around it. NULL is the class of spans that are no entity. Spans with 1 - P(NULL) of at least
+a threshold are predicted, highest first. Flat predictions do not overlap; nested ones may contain
+one another, but do not partly overlap.
 """
 
 from __future__ import annotations
@@ -69,7 +69,10 @@ class SpanExample:
 
 
 class SpanPrediction(NamedTuple):
-    """The predicted spans in order of position, and the candidates for lower thresholds."""
+    """A sentence's predicted spans, in order of position.
+
+    ``ranked``: the spans, best first, of which those above the threshold are predicted.
+    """
 
     spans: tuple[PredictedSpan, ...]
     ranked: tuple[PredictedSpan, ...]
@@ -116,7 +119,7 @@ class SpanClassificationTask(WordTask[SpanExample, SpanPrediction]):
 
     @property
     def main_score(self) -> str:
-        """The score that selects the best checkpoint."""
+        """The name of the score that selects the best checkpoint."""
         return self.metric or "span_f1"
 
     def read(self, record: Record) -> SpanExample:
@@ -171,7 +174,7 @@ class SpanClassificationTask(WordTask[SpanExample, SpanPrediction]):
         return Span(start, stop, label)
 
     def fit(self, examples: Sequence[SpanExample]) -> Self:
-        """Set the types, and the ``max_width`` that covers 99.9% of the gold spans."""
+        """Return the task with the types, and the ``max_width`` that covers 99.9% of gold spans."""
         spans = [span for example in examples for span in example.spans or ()]
         present = collect_labels((span.type for span in spans), least=1)
         labels = self.labels or present
@@ -181,7 +184,7 @@ class SpanClassificationTask(WordTask[SpanExample, SpanPrediction]):
         return replace(self, labels=labels, max_width=width, covered=covered, spaced=True)
 
     def unlabelled(self, example: SpanExample) -> str | None:
-        """Return why an example with neither tags nor a list of entities is refused."""
+        """Return why an example without gold spans cannot be learned; None: it has a list."""
         if example.spans is not None:
             return None
         return (
@@ -190,17 +193,17 @@ class SpanClassificationTask(WordTask[SpanExample, SpanPrediction]):
         )
 
     def key(self, example: SpanExample) -> object:
-        """Return the words."""
+        """Return an example's words, by which it is recognised as a duplicate."""
         return example.words
 
     def gold_key(self, example: SpanExample) -> object:
-        """Return the spans: equal sentences with different ones contradict each other."""
+        """Return an example's gold spans; duplicates with different ones contradict each other."""
         return example.spans
 
     def encode(
         self, examples: Sequence[SpanExample], tokenizer: Tokenizer, windows: Windows
     ) -> Items:
-        """Tokenize sentences; each span is scored in the window with the most context around it."""
+        """Tokenize sentences; a span is scored in the window that has most tokens around it."""
         warn_of_mended([example.num_mended for example in examples])
         sentences = [example.words for example in examples]
         items = encode_words(sentences, tokenizer, windows, partition=False, spaced=self.spaced)
@@ -229,7 +232,11 @@ class SpanClassificationTask(WordTask[SpanExample, SpanPrediction]):
         return replace(items, columns=columns)
 
     def _leave_to_others(self, group: Integers, items: Items, classes: list[Integers]) -> None:
-        """Exclude from each window of a sentence the spans that another window scores better."""
+        """Mark, in the windows of a sentence, the spans that another of its windows scores.
+
+        ``group``: the indices of the windows' items. ``classes``: the classes of their spans, in
+        place.
+        """
         words, places = items.ragged("words"), items.ragged("places")
         lengths = items.num_tokens
         inside = [words.of(item) for item in group.tolist()]
@@ -240,18 +247,18 @@ class SpanClassificationTask(WordTask[SpanExample, SpanPrediction]):
             classes[item][~mine] = NOT_HERE
 
     def batch(self, items: Items) -> TaskBatch:
-        """Make the model's input; the last block computes only the first subwords of words."""
+        """Make the model's input; the last block computes only the first subword of each word."""
         places = items.ragged("places")
         firsts = np.repeat(items.token_offsets[:-1], np.diff(places.offsets))
         targets = {"classes": self._classes(items)[1], **feature_targets(items)}
         return TaskBatch(items.rows, targets, places.values + firsts)
 
     def feature_offsets(self, items: Items) -> Integers:
-        """Return the offsets of each item's cached features: one feature row per word."""
+        """Return the offsets of each item's cached encoder outputs: one per word."""
         return items.ragged("places").offsets
 
     def _classes(self, items: Items) -> tuple[Any, Integers]:
-        """Return the spans of a batch, and their classes in the order of the head's span list."""
+        """Return all spans of a batch, in the order of the head's outputs, and their classes."""
         offsets, classes = items.ragged("words").offsets, items.ragged("classes")
         spans = list_spans(offsets, self.max_width)
         local = places_in_item(
@@ -263,7 +270,7 @@ class SpanClassificationTask(WordTask[SpanExample, SpanPrediction]):
 
     @property
     def _head(self) -> dict[str, Any]:
-        """The keywords of the head, except for its input size."""
+        """The keywords of the model's span head, except for its input size."""
         return {
             "num_outputs": len(self.labels) + 1,
             "max_width": self.max_width,
@@ -273,21 +280,21 @@ class SpanClassificationTask(WordTask[SpanExample, SpanPrediction]):
         }
 
     def make_model(self, encoder: Encoder) -> TaskModel:
-        """Make the model with a random head."""
+        """Make the task's model from an encoder; its head is random."""
         return word_models.SpanModel.new(encoder, **self._head)
 
     def load_model(self, saved: SavedModel) -> TaskModel:
-        """Load an encoder with its head."""
+        """Load the task's model, an encoder with its head, as a PyTorch module."""
         return word_models.SpanModel.load(saved, **self._head)
 
     def load_compiled(self, source: CompiledSource) -> CompiledModel:
-        """Load an encoder with its head, for the compiled engine."""
+        """Load the task's model for the compiled engine (C++, on a CPU)."""
         return word_models.load_spans(source, **self._head)
 
     def decode(
         self, outputs: Outputs, items: Items, examples: Sequence[SpanExample]
     ) -> list[SpanPrediction]:
-        """Predict the spans of sentences from all of their windows."""
+        """Predict the spans of each sentence from all of its windows."""
         probabilities = outputs["probabilities"].astype(np.float64)
         spans, classes = self._classes(items)
         scores = 1.0 - probabilities[:, 0]
@@ -323,7 +330,7 @@ class SpanClassificationTask(WordTask[SpanExample, SpanPrediction]):
         return [self._predict(prediction.ranked) for prediction in predictions]
 
     def score_names(self, examples: Sequence[SpanExample]) -> tuple[str, ...]:
-        """Return the names of precision, recall and F1."""
+        """Return the names of F1, precision and recall of spans."""
         del examples
         return "span_f1", "span_precision", "span_recall"
 
@@ -347,7 +354,7 @@ class SpanClassificationTask(WordTask[SpanExample, SpanPrediction]):
         )
 
     def degenerate(self, predictions: Sequence[SpanPrediction]) -> str | None:
-        """Return a message if no row has a predicted span."""
+        """Return a message if no row has a predicted span; None: not so."""
         if len(predictions) < 2 or any(prediction.spans for prediction in predictions):
             return None
         return "no span is predicted anywhere: nothing was learned"

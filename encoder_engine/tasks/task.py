@@ -1,11 +1,12 @@
-"""The interface that all tasks share.
+"""The interface that all fine-tuning tasks share.
 
-How it works: a task reads the rows of a file as examples, tokenizes examples to items, batches
-items to the input of a micro-batch, and makes the model, whose loss is a sum. Evaluation and
-prediction share the rest: a ``TaskModel``, or a ``CompiledModel`` without PyTorch, computes the
-``outputs`` of a batch of whole examples; ``decode`` makes predictions of them; and ``score`` scores
-all predictions at once. Settings fitted on dev rows (thresholds, a temperature) are part of the
-task: ``tuned`` returns a task with fitted settings, and ``revised`` applies them to predictions.
+How it works: a task reads the rows of a file as examples, and tokenizes examples to items: one
+each, or one for each window of a long text. It batches items to the input of a micro-batch, and
+makes the model, whose loss is a sum. Evaluation and prediction share the rest: a ``TaskModel``, or
+a ``CompiledModel`` without PyTorch, computes the ``outputs`` of a batch of whole examples;
+``decode`` makes predictions of them; and ``score`` scores all predictions at once. Settings fitted
+on dev rows (thresholds, a temperature) are part of the task: ``tuned`` returns a task with fitted
+settings, and ``revised`` applies them to predictions.
 
 A task is a frozen dataclass. Its fields are its settings: they are read from recipes and stored as
 ``task.json`` beside the model, so that evaluation and prediction need nothing else. The method
@@ -62,25 +63,25 @@ class Windows:
 
     @property
     def overlap(self) -> int:
-        """The number of tokens that a window shares with the next."""
+        """The number of tokens that a window of a text shares with the next."""
         return self.max_length // 4 if self.stride is None else self.stride
 
 
 class Task(ABC, Generic[Example, Prediction]):
-    """A task: defines how rows are read, learned, decoded and scored."""
+    """A fine-tuning task: how rows of files are read, learned, predicted and scored."""
 
     name: ClassVar[str]
 
     @property
     @abstractmethod
     def main_score(self) -> str:
-        """The score that selects the best checkpoint; higher is better.
+        """The name of the score that selects the best checkpoint, of which higher is better.
 
         Training is refused unless :meth:`score_names` of the dev rows contains this name.
         """
 
     def records(self, path: str | os.PathLike[str]) -> Iterator[Record] | None:
-        """Read a file in a format of this task, such as CoNLL; None: it is a table."""
+        """Yield the rows of a file in a format of this task, such as CoNLL; None: it is a table."""
         del path
         return None
 
@@ -93,21 +94,21 @@ class Task(ABC, Generic[Example, Prediction]):
         """
 
     def of_checkpoint(self, directory: str | os.PathLike[str]) -> Self:
-        """Return the task with settings of the checkpoint's directory, such as its pooling."""
+        """Return the task with settings that the checkpoint's directory states, such as pooling."""
         del directory
         return self
 
     def own_tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
-        """Return the tokenizer to train and save with, derived from the checkpoint's."""
+        """Return the tokenizer that the task trains and saves with, given the checkpoint's."""
         return tokenizer
 
     def digests(self) -> dict[str, str]:
-        """Return digests of further models that training reads, by the setting's name."""
+        """Return digests of further models that training reads, by the setting that names them."""
         return {}
 
     @abstractmethod
     def fit(self, examples: Sequence[Example]) -> Self:
-        """Return the task with what it learns from training examples, such as the labels.
+        """Return the task with what the training examples determine, such as the labels.
 
         Raises :class:`InputError` where nothing can be learned, such as from a single class.
         """
@@ -119,7 +120,7 @@ class Task(ABC, Generic[Example, Prediction]):
     def unscored(
         self, examples: Sequence[Example], metric: str | None = None
     ) -> tuple[int, str] | None:
-        """Return the first example that cannot be scored, and the reason; None: all can.
+        """Return the index of the first example that cannot be scored, and why; None: all can.
 
         ``metric``: the wanted score, which may need rows of one kind; None: any score. By default
         every labelled example can be scored.
@@ -133,13 +134,13 @@ class Task(ABC, Generic[Example, Prediction]):
         """Return the model's input in an example; examples with equal inputs are duplicates."""
 
     def gold_key(self, example: Example) -> object:
-        """Return an example's gold value; duplicates with different ones contradict."""
+        """Return an example's gold value; duplicates with different ones contradict each other."""
         del example
         return None
 
     @abstractmethod
     def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, windows: Windows) -> Items:
-        """Tokenize examples, with targets where they are labelled."""
+        """Tokenize examples to items, with targets where all examples are labelled."""
 
     @abstractmethod
     def batch(self, items: Items) -> TaskBatch:
@@ -150,15 +151,15 @@ class Task(ABC, Generic[Example, Prediction]):
         return models.as_inputs(self.batch(items))
 
     def feature_offsets(self, items: Items) -> npt.NDArray[np.int64]:
-        """Return the offsets of items' cached features, int64 [N + 1]; by default one each."""
+        """Return the offsets of items' cached encoder outputs, [N + 1]; by default one per item."""
         return np.arange(len(items) + 1)
 
     @abstractmethod
     def make_model(self, encoder: Encoder) -> TaskModel:
-        """Make the model that training begins with, which has a random head."""
+        """Make the model that training begins with, from an encoder; its head is random."""
 
     def begin_with(self, model: TaskModel, checkpoint: str | os.PathLike[str]) -> None:
-        """Load into a new model the checkpoint's weights that are not its encoder's, if any."""
+        """Load weights of the checkpoint that are not its encoder's, if any, into a new model."""
         del model, checkpoint
 
     @abstractmethod
@@ -167,19 +168,19 @@ class Task(ABC, Generic[Example, Prediction]):
 
     @abstractmethod
     def load_compiled(self, source: CompiledSource) -> CompiledModel:
-        """Load a saved model for the compiled engine: on a CPU, without PyTorch."""
+        """Load a saved model for the compiled engine, which is C++ on a CPU, without PyTorch."""
 
     @abstractmethod
     def decode(
         self, outputs: Outputs, items: Items, examples: Sequence[Example]
     ) -> list[Prediction]:
-        """Make predictions from the outputs of all items of these examples.
+        """Make the predictions for examples from the model's outputs for all of their items.
 
         ``items.examples`` are indices into ``examples``.
         """
 
     def tuned(self, examples: Sequence[Example], predictions: Sequence[Prediction]) -> Self:
-        """Return the task with decoding settings, such as thresholds, fitted on these rows."""
+        """Return the task with decoding settings, such as thresholds, fitted on these dev rows."""
         del examples, predictions
         return self
 
@@ -195,10 +196,13 @@ class Task(ABC, Generic[Example, Prediction]):
     def score(
         self, examples: Sequence[Example], predictions: Sequence[Prediction]
     ) -> dict[str, float]:
-        """Score the predictions of labelled examples, over all rows at once."""
+        """Return the scores of predictions for labelled examples, over all rows at once."""
 
     def groups(self, examples: Sequence[Example]) -> npt.NDArray[np.int64]:
-        """Return each row's group for the bootstrap, int64 [N]; by default each row is its own."""
+        """Return the group of each row, which the bootstrap draws whole, int64 [N].
+
+        By default each row is a group.
+        """
         return np.arange(len(examples))
 
     def resampling(
@@ -206,7 +210,7 @@ class Task(ABC, Generic[Example, Prediction]):
     ) -> Callable[[npt.NDArray[np.int64]], dict[str, float]]:
         """Return a function from row indices, with repeats, to the scores of these rows.
 
-        The bootstrap draws the rows; by default the function scores only the drawn rows.
+        The bootstrap calls it with drawn rows; by default the function scores only these rows.
         """
 
         def score(rows: npt.NDArray[np.int64]) -> dict[str, float]:
@@ -219,10 +223,10 @@ class Task(ABC, Generic[Example, Prediction]):
     def row_scores(
         self, examples: Sequence[Example], predictions: Sequence[Prediction]
     ) -> npt.NDArray[np.float64]:
-        """Return one score per row, [N], for paired significance tests of two systems."""
+        """Return one score per row, [N], for paired significance tests of two models."""
 
     def degenerate(self, predictions: Sequence[Prediction]) -> str | None:
-        """Return why predictions show nothing learned, such as one class everywhere; or None."""
+        """Return why predictions show that nothing was learned; None: they do not show it."""
         del predictions
         return None
 

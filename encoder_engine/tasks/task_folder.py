@@ -1,6 +1,6 @@
 """Reads and writes ``task.json`` beside a trained model: task, windows and table format.
 
-Also reads rows of files in that table format.
+Also reads the rows of files that a task is trained on or predicts.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class TableFormat:
 def read_records(
     task: Task[Any, Any], files: Sequence[str], tables: TableFormat, *, settable: bool = False
 ) -> Iterator[Record]:
-    """Read the rows of files: in a format of the task's own, or else as a table.
+    """Yield the rows of files for a task: in a format of its own, or else as a table.
 
     settable: error messages about columns name the setting of the task to change.
     """

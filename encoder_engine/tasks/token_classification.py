@@ -140,7 +140,7 @@ class TokenClassificationTask(WordTask[TaggedExample, TaggedPrediction]):
 
     @property
     def main_score(self) -> str:
-        """The score that selects the best checkpoint."""
+        """The name of the score that selects the best checkpoint."""
         return self.metric or ("accuracy" if self.scheme == "plain" else "conlleval_f1")
 
     def read(self, record: Record) -> TaggedExample:
@@ -162,7 +162,7 @@ class TokenClassificationTask(WordTask[TaggedExample, TaggedPrediction]):
         return TaggedExample(tuple(words), tuple(tags), mended)
 
     def fit(self, examples: Sequence[TaggedExample]) -> Self:
-        """Set scheme, tags, class weights, and the tag of words that have no token."""
+        """Return the task with scheme, tags, class weights, and the tag of tokenless words."""
         counts = Counter(tag for example in examples for tag in example.tags or ())
         scheme = self.scheme
         if scheme == "auto":
@@ -205,21 +205,21 @@ class TokenClassificationTask(WordTask[TaggedExample, TaggedPrediction]):
         return replace(fitted, weights=balanced_weights(classes, len(labels)))
 
     def unlabelled(self, example: TaggedExample) -> str | None:
-        """Return why an example without tags is refused."""
+        """Return why an example without tags cannot be learned; None: it has some."""
         return unlabelled("tags", self.tags) if example.tags is None else None
 
     def key(self, example: TaggedExample) -> object:
-        """Return the words."""
+        """Return an example's words, by which it is recognised as a duplicate."""
         return example.words
 
     def gold_key(self, example: TaggedExample) -> object:
-        """Return the tags: equal sentences with different ones contradict each other."""
+        """Return an example's gold tags; duplicates with different ones contradict each other."""
         return example.tags
 
     def encode(
         self, examples: Sequence[TaggedExample], tokenizer: Tokenizer, windows: Windows
     ) -> Items:
-        """Tokenize sentences; each word is classified in its window of most context."""
+        """Tokenize sentences; a word is classified in the window with most tokens around it."""
         warn_of_mended([example.num_mended for example in examples])
         items = encode_words(
             *([example.words for example in examples], tokenizer, windows, self.subwords),
@@ -248,18 +248,18 @@ class TokenClassificationTask(WordTask[TaggedExample, TaggedPrediction]):
         return TaskBatch(items.rows, targets, places.values + firsts)
 
     def feature_offsets(self, items: Items) -> npt.NDArray[np.int64]:
-        """Return the offsets of each item's cached features: one per token that the head reads."""
+        """Return the offsets of each item's cached encoder outputs: one per token for the head."""
         return items.ragged("places").offsets
 
     @property
     def legal_tags(self) -> LegalTags:
-        """The legal first tags, last tags and transitions."""
+        """The tags that may begin or end a sentence, and those that may follow each other."""
         if self.scheme == "bio":
             return LegalTags.bio(self.labels)
         return LegalTags.everything(len(self.labels))
 
     def make_model(self, encoder: Encoder) -> TaskModel:
-        """Make the model with a random head."""
+        """Make the task's model from an encoder; its head is random."""
         model = word_models.TaggingModel.new(
             encoder,
             self.labels,
@@ -270,7 +270,7 @@ class TokenClassificationTask(WordTask[TaggedExample, TaggedPrediction]):
         return cast("TaskModel", model)
 
     def load_model(self, saved: SavedModel) -> TaskModel:
-        """Load an encoder with its head, and the CRF."""
+        """Load the task's model, an encoder with head and any CRF, as a PyTorch module."""
         model = word_models.TaggingModel.load(
             saved,
             self.labels,
@@ -281,14 +281,14 @@ class TokenClassificationTask(WordTask[TaggedExample, TaggedPrediction]):
         return cast("TaskModel", model)
 
     def load_compiled(self, source: CompiledSource) -> CompiledModel:
-        """Load an encoder with its head, and the CRF, for the compiled engine."""
+        """Load the task's model, with any CRF, for the compiled engine (C++, on a CPU)."""
         legal = self.legal_tags if self.decoding == "crf" else None
         return word_models.load_tagger(source, self.labels, legal)
 
     def decode(
         self, outputs: Outputs, items: Items, examples: Sequence[TaggedExample]
     ) -> list[TaggedPrediction]:
-        """Tag sentences from the logits of all of their windows."""
+        """Tag the words of each sentence from the logits of all of its windows."""
         counts = np.array([len(example.words) for example in examples], np.int64)
         logits, silent = decode_words(outputs["logits"], items, counts, self.pooling)
         offsets = np.r_[0, np.cumsum(counts)]
@@ -321,14 +321,14 @@ class TokenClassificationTask(WordTask[TaggedExample, TaggedPrediction]):
         return viterbi(logits, offsets, start, end, transitions)
 
     def score_names(self, examples: Sequence[TaggedExample]) -> tuple[str, ...]:
-        """Return the names of the scores of entities, or of tags."""
+        """Return the names of the scores: of entities for BIO tags, else of tags."""
         del examples
         return ENTITY_SCORES if self.scheme == "bio" else TAG_SCORES
 
     def score(
         self, examples: Sequence[TaggedExample], predictions: Sequence[TaggedPrediction]
     ) -> dict[str, float]:
-        """Return the scores in percent: of entities by both countings, or of tags."""
+        """Return scores in percent: of entities, counted by conlleval and strictly; or of tags."""
         gold = [example.tags or () for example in examples]
         predicted = [prediction.tags for prediction in predictions]
         if self.scheme == "bio":
@@ -338,13 +338,13 @@ class TokenClassificationTask(WordTask[TaggedExample, TaggedPrediction]):
     def row_scores(
         self, examples: Sequence[TaggedExample], predictions: Sequence[TaggedPrediction]
     ) -> npt.NDArray[np.float64]:
-        """Return each sentence's entity F1 (1 without any entity), or its accuracy of tags."""
+        """Return each sentence's F1 of entities (1 without any), or accuracy, from 0 to 1."""
         gold = [example.tags or () for example in examples]
         predicted = [prediction.tags for prediction in predictions]
         return row_f1(gold, predicted, entities=self.scheme == "bio")
 
     def degenerate(self, predictions: Sequence[TaggedPrediction]) -> str | None:
-        """Return a message if every word has the same predicted tag."""
+        """Return a message if every word has the same predicted tag; None: not so."""
         different = {tag for prediction in predictions for tag in prediction.tags}
         if len(different) != 1 or len(predictions) < 2:
             return None
@@ -353,7 +353,7 @@ class TokenClassificationTask(WordTask[TaggedExample, TaggedPrediction]):
     def details(
         self, examples: Sequence[TaggedExample], predictions: Sequence[TaggedPrediction]
     ) -> dict[str, Any]:
-        """Return each entity type's scores, or the confusion matrix of the tags."""
+        """Return entity types' scores, or the tags' confusion matrix, for the HTML report."""
         gold = [example.tags or () for example in examples]
         predicted = [prediction.tags for prediction in predictions]
         if self.scheme == "bio":
@@ -372,7 +372,7 @@ class TokenClassificationTask(WordTask[TaggedExample, TaggedPrediction]):
 def _runs(
     items: Items,
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    """Return runs of adjacent words, for a CRF.
+    """Return runs of words that are adjacent in their sentence and in one item, for a CRF.
 
     Returns the runs' offsets, and whether each run begins, and ends, its sentence.
     """

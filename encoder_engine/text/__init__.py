@@ -1,4 +1,4 @@
-"""Tokenizers: texts to packed token ids, equal to Hugging Face tokenizers; and their training.
+"""Tokenizers with the token ids of Hugging Face tokenizers, and the training of vocabularies.
 
 Each name is imported at its first use, so that using a tokenizer does not import its trainers.
 """

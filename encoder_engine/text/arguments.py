@@ -36,10 +36,7 @@ def check_integer(value: object, name: str, *, least: int) -> int:
 
 
 def sequence_of_texts(texts: Any, name: str) -> Sequence[Any]:
-    """Return an iterable of texts as a list or tuple.
-
-    Rows of mapped files are returned unchanged.
-    """
+    """Return an iterable of texts as a list or tuple; rows of memory-mapped files as they are."""
     if isinstance(texts, list | tuple | extension().TextRows):
         return texts
     if isinstance(texts, str):

@@ -59,7 +59,11 @@ DEFAULT_NAMES = SpecialTokenNames(unk="[UNK]", cls="[CLS]", sep="[SEP]", pad="[P
 
 
 def load(path: str | PathLike[str], *, lowercase: bool | None = None) -> TokenizerSpec:
-    """Read a tokenizer.json, a vocab.txt, or a directory with either or both."""
+    """Read a tokenizer's specification from a file or a directory of files.
+
+    They are tokenizer.json, vocab.txt, vocab.json with merges.txt, or a SentencePiece model.
+    ``lowercase``: whether to lower-case texts, where the files do not say it.
+    """
     place = Path(path)
     folder = place if place.is_dir() else place.parent
     if folder.is_dir():
@@ -112,7 +116,7 @@ def _load_directory(folder: Path, lowercase: bool | None) -> TokenizerSpec:
 
 
 def _load_sentencepiece(path: Path, config: TokenizerConfig) -> TokenizerSpec:
-    """Read a SentencePiece model by the rules of its tokenizer class, or as it is without one."""
+    """Read a SentencePiece model by its tokenizer class's rules; without a class, as it is."""
     if config.kind is None:
         return spec_from_sentencepiece(path)
     spec = spec_from_family(path, config.kind, config)
@@ -165,7 +169,7 @@ def _load_vocab(path: Path, config: TokenizerConfig, lowercase: bool | None) -> 
 def _choose_lowercase(
     vocab: dict[str, int], path: Path, config: TokenizerConfig, lowercase: bool | None
 ) -> bool:
-    """Return whether to lower-case: by argument, tokenizer_config.json or vocabulary; or raise."""
+    """Return whether texts are lower-cased, as argument, config or vocabulary say; or raise."""
     stated = config.do_lower_case
     if lowercase is not None and stated is not None and lowercase != stated:
         raise TokenizerFileError(f"lowercase={lowercase}, but {config.where} has {stated}")
@@ -182,7 +186,7 @@ def _choose_lowercase(
 
 
 def _check_numbers(vocab: dict[str, int], config: TokenizerConfig) -> tuple[AddedTokenSpec, ...]:
-    """Return the config's added tokens; their ids must be the vocabulary's, or follow its last."""
+    """Return the config's added tokens; refuse ids that the vocabulary contradicts."""
     next_id = len(vocab)
     added = config.added_tokens or ()
     for token in sorted(added, key=lambda item: item.id):
@@ -324,7 +328,7 @@ def _with_config(spec: TokenizerSpec, config: TokenizerConfig) -> TokenizerSpec:
 
 
 def check_added(spec: TokenizerSpec, path: Path) -> None:
-    """Refuse added tokens that are empty or equal once normalized."""
+    """Refuse added tokens that are empty, or equal to each other, once normalized."""
     owner: dict[tuple[str, bool], str] = {}
     forms = normalize_added(spec)
     for token in spec.added_tokens:

@@ -62,7 +62,7 @@ class Encoding:
         self._ints = ints
 
     def __len__(self) -> int:
-        """Return the number of rows."""
+        """Return the number of rows, overflow rows included."""
         return len(self.cu_seqlens) - 1
 
     def __repr__(self) -> str:
@@ -70,7 +70,7 @@ class Encoding:
 
     @cached_property
     def overflow_to_sample(self) -> IntArray:
-        """The index of each row's text, int32 ``[B]``."""
+        """The index of the text that each row belongs to, int32 ``[B]``."""
         if self._samples is None:
             return np.arange(len(self), dtype=np.int32)
         return self._samples
@@ -138,7 +138,7 @@ class Encoding:
         return self._spread([number[piece.kind] for piece in self._template])
 
     def _spread(self, values: list[int]) -> IntArray:
-        """Repeat one value per template piece for each token of that piece, in every row."""
+        """Return the value of each token, ``[T]``, given one for each element of the template."""
         num_rows = len(self)
         lengths = self.lengths
         fixed = sum(len(piece.ids) for piece in self._template)
@@ -161,15 +161,15 @@ class Encoding:
     def to_lists(
         self, values: IntArray, width: int = 0, fill: int = 0, side: Side = "right"
     ) -> list[list[int]]:
-        """Return each row's part of ``values``, int32 ``[T]``, as a list padded to ``width``."""
+        """Return ``values``, int32 ``[T]``, as a list per row, padded to ``width`` by ``fill``."""
         return self._ints.rows(values, self.cu_seqlens, width, fill, side == "left")
 
     def to_span_lists(self) -> list[list[tuple[int, int]]]:
-        """Return each row's character offsets as a list of tuples."""
+        """Return per row a list of its tokens' character offsets ``(start, stop)``."""
         return self._ints.pairs(self.offsets, self.cu_seqlens)
 
     def to_matrix(self, values: IntArray, width: int, fill: int, side: Side) -> LongArray:
-        """Return ``values``, int32 ``[T]``, as a padded matrix, int64 ``[B, width]``."""
+        """Return ``values``, int32 ``[T]``, as rows padded by ``fill``, int64 ``[B, width]``."""
         matrix: LongArray
         left = side == "left"
         matrix, _ = extension().pad_rows(

@@ -16,7 +16,7 @@ __all__ = ["tokenizer_fingerprint"]
 
 
 def tokenizer_fingerprint(tokenizer: Tokenizer) -> str:
-    """Return the SHA-256 of the files that :meth:`Tokenizer.save` writes."""
+    """Return a digest (SHA-256) of the files that :meth:`Tokenizer.save` writes."""
     digest = hashlib.sha256()
     with tempfile.TemporaryDirectory() as folder:
         tokenizer.save(folder)

@@ -45,7 +45,7 @@ class UnigramSampling:
 
 
 def check_count(value: object, name: str) -> int:
-    """Check that a number of segmentations is an int of a valid size."""
+    """Return a number of segmentations; refuse one that is no int or out of range."""
     number = to_integer(value, name)
     if not 1 <= number <= MOST_PATHS:
         raise InputError(f"{name} is {number}, expected at least 1 and at most {MOST_PATHS}")

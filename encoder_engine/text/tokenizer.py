@@ -323,7 +323,7 @@ class Tokenizer(CallableTokenizer):
     def _check_rows(
         self, ids: IntArray, cu_seqlens: IntArray, samples: IntArray | None, what: str
     ) -> None:
-        """Raise :class:`TextError` for a token id beyond the model's embedding table."""
+        """Raise :class:`TextError` for a token that the model's embedding table has no row for."""
         if self._num_rows is None or not len(wrong := np.flatnonzero(ids >= self._num_rows)):
             return
         row = int(np.searchsorted(cu_seqlens, wrong[0], side="right")) - 1
@@ -336,7 +336,7 @@ class Tokenizer(CallableTokenizer):
         )
 
     def _sampling(self, sampling: object) -> tuple[float, int, int]:
-        """Return alpha, n-best and seed of a sampling, as the extension takes them."""
+        """Return alpha, n-best and seed of a :class:`UnigramSampling`, for the extension."""
         if not isinstance(sampling, UnigramSampling):
             kind = type(sampling).__name__
             raise InputError(f"sampling is {kind} {sampling!r}, expected UnigramSampling or None")
@@ -344,7 +344,7 @@ class Tokenizer(CallableTokenizer):
         return float(sampling.alpha), sampling.nbest or 0, operator.index(sampling.seed)
 
     def _unigram(self, feature: str) -> _native.BatchEncoder:
-        """Return the encoder of a Unigram model. Raises :class:`InputError` for other models."""
+        """Return the C++ encoder; raise :class:`InputError` if the model is not Unigram."""
         model = self._spec.model
         if not isinstance(model, UnigramSpec | SentencePieceSpec):
             raise InputError(
@@ -363,12 +363,12 @@ class Tokenizer(CallableTokenizer):
         return self._decoder.decode(ids, skip_special_tokens=skip_special_tokens)
 
     def token_to_id(self, token: str) -> int | None:
-        """Return a token's id, or ``None`` where the vocabulary lacks it."""
+        """Return the id of a token; ``None`` where the vocabulary lacks it."""
         added = self._added.get(token)
         return self._spec.model.vocab.get(token) if added is None else added
 
     def id_to_token(self, token_id: int) -> str | None:
-        """Return the token of an id, or ``None`` where no token has it."""
+        """Return the token with an id; ``None`` where there is none."""
         return self._decoder.token(token_id)
 
     @property
@@ -423,7 +423,7 @@ class Tokenizer(CallableTokenizer):
 def _encode_rows(
     groups: Iterable[_native.TextRows], encode: Callable[..., Encoding]
 ) -> Iterator[Encoding]:
-    """Encode groups of texts; the row of an error counts from the start of the first group."""
+    """Yield the encoding of each group of texts; an error's row counts from the first group."""
     num_rows = 0
     for rows in groups:
         try:
@@ -438,7 +438,7 @@ def _encode_rows(
 
 
 def _strategy(truncation: str | None, *, paired: bool) -> int:
-    """Return the index of a truncation strategy. Raises :class:`InputError` for unknown names."""
+    """Return the number of a truncation strategy by its name; refuse unknown names."""
     name = "do_not_truncate" if truncation is None else truncation
     if not isinstance(name, str) or name not in STRATEGIES:
         known = ", ".join(repr(known) for known in STRATEGIES)
@@ -449,7 +449,7 @@ def _strategy(truncation: str | None, *, paired: bool) -> int:
 
 
 def _check_room(limit: int, num_special: int, stride: int, overflow: bool) -> None:
-    """Raise :class:`InputError` if ``limit`` has no room for the special tokens and the stride."""
+    """Raise :class:`InputError` if ``limit`` tokens have no room for special tokens and stride."""
     if limit < num_special:
         raise InputError(
             f"max_length is {limit}, but the template alone takes {num_special} tokens"

@@ -1,4 +1,4 @@
-"""Vocabularies in the extension's memory, without a Python object for each piece.
+"""Vocabularies in the C++ extension's memory, without a Python object for each piece.
 
 The classes stand in for the dict and the tuples of a specification: they compare equal to these and
 pickle as these.
@@ -35,12 +35,12 @@ class NativeVocabulary(Mapping[str, int]):
 
     @property
     def largest_id(self) -> int:
-        """The largest id; -1 for an empty vocabulary."""
+        """The largest token id; -1 for an empty vocabulary."""
         ids = self.native.ids()
         return int(ids[-1]) if len(ids) else -1
 
     def token_of(self, number: int) -> str | None:
-        """Return the token of an id, or ``None``."""
+        """Return the token with an id; ``None``: there is none."""
         return self.native.token_of(number) if 0 <= number <= MAX_NUMBER else None
 
     def __getitem__(self, token: str) -> int:
@@ -141,7 +141,7 @@ class NativeMerges(_NativeSequence[tuple[str, str]]):
 
 
 class NativeScores(_NativeSequence[float]):
-    """The scores of pieces, by piece id.
+    """The scores of a vocabulary's pieces; the index is the piece's id.
 
     Attributes:
         array: the scores, float64.

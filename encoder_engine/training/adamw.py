@@ -33,7 +33,10 @@ def takes_natively(tensors: Iterable[Tensor]) -> bool:
 
 
 def gradient_norm(gradients: list[Tensor]) -> float:
-    """Return the Euclidean norm of all gradients together; see :func:`takes_natively`."""
+    """Return the Euclidean norm of all gradients together, computed by the C++ extension.
+
+    :func:`takes_natively` must be true of the gradients.
+    """
     from encoder_engine.ops.native import adamw
 
     return adamw.gradient_norm(gradients)
@@ -42,15 +45,15 @@ def gradient_norm(gradients: list[Tensor]) -> float:
 class NativeAdamW(torch.optim.AdamW):
     """AdamW (Loshchilov and Hutter 2019) in C++; its state is that of ``torch.optim.AdamW``.
 
-    ``gradient_factor``: a factor on the gradients in the next step, which leaves the gradients
-    themselves unchanged and sets the factor to 1 again.
+    ``gradient_factor``: a factor by which the next step multiplies the gradients that it reads; the
+    tensors themselves are unchanged. The step sets the factor to 1 again.
     """
 
     gradient_factor: float = 1.0
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """Take a step; parameters without a gradient are skipped."""
+        """Update the parameters once; parameters without a gradient are skipped."""
         from encoder_engine.ops.native import adamw
 
         loss = None if closure is None else closure()

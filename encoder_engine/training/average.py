@@ -18,7 +18,7 @@ __all__ = ["Average", "swapped"]
 
 @contextmanager
 def swapped(weights: Mapping[str, Tensor], model: nn.Module) -> Iterator[None]:
-    """Exchange the values of a model's weights and ``weights`` within this context."""
+    """Exchange a model's weights with ``weights`` within this context, by name and in place."""
     _swap(weights, model)
     try:
         yield
@@ -36,7 +36,7 @@ def _swap(weights: Mapping[str, Tensor], model: nn.Module) -> None:
 
 
 class Average:
-    """Updates the EMA ``average = decay * average + (1 - decay) * weight`` after each step."""
+    """Keeps the EMA of a model's weights: ``average = decay * average + (1 - decay) * weight``."""
 
     def __init__(self, model: nn.Module, decay: float) -> None:
         self._decay = decay
@@ -44,12 +44,12 @@ class Average:
 
     @torch.no_grad()
     def follow(self, model: nn.Module) -> None:
-        """Update the average with the weights after a step."""
+        """Update the average with the model's weights; called after each training step."""
         for name, parameter in model.named_parameters():
             self._average[name].lerp_(parameter, 1.0 - self._decay)
 
     def in_place_of(self, model: nn.Module) -> AbstractContextManager[None]:
-        """Give the model the averaged weights within this context."""
+        """Give the model the averaged weights within this context; afterwards its own again."""
         return swapped(self._average, model)
 
     def tensors(self) -> dict[str, Tensor]:

@@ -55,12 +55,12 @@ class Best:
 
     @property
     def stops(self) -> bool:
-        """Return whether patience is used up, so that training should stop."""
+        """Return whether to stop training: the last ``patience`` evaluations were no better."""
         return self._recipe.patience is not None and self.waited >= self._recipe.patience
 
     @torch.no_grad()
     def see(self, step: int, scores: Mapping[str, float], model: nn.Module) -> None:
-        """Compare an evaluation with the best, and keep the weights of a better one.
+        """Compare the scores of an evaluation with the best so far; keep the weights if better.
 
         Raises :class:`ConfigError` if the evaluation lacks the score that the recipe names.
         """
@@ -79,7 +79,7 @@ class Best:
             self._weights[name].copy_(parameter)
 
     def in_place_of(self, model: nn.Module) -> AbstractContextManager[None]:
-        """Give the model the best weights within this context."""
+        """Give the model the best weights within this context; afterwards its own again."""
         return swapped(self._weights, model)
 
     def tensors(self) -> dict[str, Tensor]:

@@ -53,7 +53,7 @@ _NAME = re.compile(r"step-(\d{8})")
 
 
 class Checkpoints:
-    """The checkpoints in a folder, by step."""
+    """The checkpoints of a run, in one folder, named by the training step."""
 
     def __init__(
         self, directory: Path, world: World, *, keep_last: int, keep_every: int | None
@@ -62,16 +62,16 @@ class Checkpoints:
         self._keep_last, self._keep_every = keep_last, keep_every
 
     def steps(self) -> list[int]:
-        """List the saved steps, ascending."""
+        """List the training steps that have a checkpoint, ascending."""
         if not self.directory.is_dir():
             return []
         names = (_NAME.fullmatch(path.name) for path in self.directory.iterdir())
         return sorted(int(name[1]) for name in names if name)
 
     def save(self, step: int, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
-        """Write a checkpoint; every rank calls this method and writes its shards.
+        """Write the checkpoint of a step; every rank calls this method and writes its shards.
 
-        Raises :class:`OutputError` if writing fails.
+        ``state``: the content of ``state.json``. Raises :class:`OutputError` if writing fails.
         """
         target = self._path(step)
         partial = partial_path(target)
@@ -103,9 +103,9 @@ class Checkpoints:
         return self.directory / f"step-{step:08d}"
 
     def find(self, num_steps: int) -> tuple[int, dict[str, Any]] | None:
-        """Return step and state of the last good checkpoint; rename damaged checkpoints.
+        """Return the step and the state of the last undamaged checkpoint; None: there is none.
 
-        num_steps: the length of the run, for the message that the run resumes.
+        Damaged checkpoints are renamed. num_steps: the length of the run, for a message.
         """
         local = self._find() if self._world.is_first else None
         if local is not None:
@@ -135,7 +135,7 @@ class Checkpoints:
         return None
 
     def load(self, step: int, tensors: dict[str, Tensor]) -> None:
-        """Fill tensors from a checkpoint; a checkpoint of a different number of ranks is resharded.
+        """Read the checkpoint of a step into the given tensors; the number of ranks may differ.
 
         Raises :class:`CheckpointError` if names or shapes differ.
         """
@@ -161,9 +161,10 @@ def _translated(kind: type[EncoderEngineError], message: str) -> Iterator[None]:
 
 
 def begin_optimizers(optimizers: Iterable[torch.optim.Optimizer]) -> None:
-    """Create the optimizers' state by a step with learning rate 0.
+    """Make the optimizers create their state, which a checkpoint can then be read into.
 
-    The step is not counted: bias correction begins with the first real step.
+    It takes a step with learning rate 0, which is not counted: bias correction begins with the
+    first real step.
     """
     for optimizer in optimizers:
         learning_rates = [group["lr"] for group in optimizer.param_groups]

@@ -30,7 +30,7 @@ __all__ = ["Course", "StepBatches", "Stream"]
 class StepBatches(NamedTuple):
     """The micro-batches of one training step on this process.
 
-    Every process gets the same number, because DDP and FSDP run in step; a process with fewer
+    Every process gets the same number, because DDP and FSDP run in step; a process that has fewer
     repeats the step's first one. Only the first ``num_counted`` add to the loss.
     ``next_position``: the position in the data at which the next step's batches begin, over all
     processes.
@@ -42,16 +42,19 @@ class StepBatches(NamedTuple):
 
 
 class Stream(Protocol):
-    """Yields the micro-batches of one process, step after step."""
+    """A source of training data: yields the micro-batches of one process, step after step."""
 
     def steps(
         self, start: int, stop: int, position: Position, count: Callable[[int], int]
     ) -> Iterator[StepBatches]:
-        """Yield the batches of steps ``start`` to ``stop``; ``count(step)``: how many in a step."""
+        """Yield this process's micro-batches of each training step from ``start`` to ``stop - 1``.
+
+        ``count``: a function from a step to its number of micro-batches, over all processes.
+        """
 
 
 class Course(ABC):
-    """The part of training that the loop does not know: model, data, evaluation, records of a run.
+    """What a :class:`Loop` trains, such as pretraining: model, data, evaluation, run records.
 
     The loop handles steps, gradients, processes, logs and checkpoints. It calls the methods of the
     course for the rest, in the order below.
@@ -68,7 +71,7 @@ class Course(ABC):
 
     @property
     def optimizer(self) -> OptimizerRecipe:
-        """The optimizer's settings."""
+        """The settings of the optimizer."""
         found: OptimizerRecipe = self.recipe.optimizer
         return found
 
@@ -81,7 +84,7 @@ class Course(ABC):
     @property
     @abstractmethod
     def max_length(self) -> int:
-        """The most tokens of a sequence, special tokens included, for which FLOPs are counted."""
+        """The most tokens of a sequence, special tokens included; FLOPs are counted for it."""
 
     def settle_precision(self, precision: Precision, residual: Residual | None) -> None:
         """Record the precision of matrix products and of the residual stream in the recipe."""
@@ -90,7 +93,7 @@ class Course(ABC):
 
     @abstractmethod
     def read(self, *, verify: bool) -> None:
-        """Open the data; ``verify``: compare files with their checksums."""
+        """Open the training data; ``verify``: compare files with their checksums."""
 
     @abstractmethod
     def warn(self) -> None:
@@ -102,37 +105,40 @@ class Course(ABC):
 
     @abstractmethod
     def batch_stream(self, world: World) -> Stream:
-        """Return the micro-batches of this process."""
+        """Return the stream that yields this process's micro-batches, training step by step."""
 
     @abstractmethod
     def evaluation(
         self, names: Sequence[str], world: World
     ) -> Callable[[nn.Module], dict[str, float]] | None:
-        """Return the function that evaluates the model, or None; ``names``: the model's losses."""
+        """Return the function that evaluates a model; None: the run has no data to evaluate on.
+
+        ``names``: the names of the model's losses.
+        """
 
     def best(self, model: TrainingModel) -> Best | None:
-        """Return the selection of the best weights; None: the last weights are exported."""
+        """Return the object that keeps the best weights; None: the run exports its last weights."""
         del model
         return None
 
     @abstractmethod
     def begin(self, directory: Path) -> None:
-        """Write the records of a new run into its folder, which has no checkpoint yet."""
+        """Write the files that identify a new run, such as its recipe, into the run's folder."""
 
     @abstractmethod
     def compare(self, directory: Path) -> None:
-        """Raise :class:`ResumeError` if the folder was begun with another recipe or other data."""
+        """Raise :class:`ResumeError` if the run's folder records another recipe or other data."""
 
     @abstractmethod
     def num_micro_batches(self, step: int) -> int:
-        """Return the number of micro-batches of a step; steps count from 0."""
+        """Return the number of micro-batches of a step, over all processes; steps count from 0."""
 
     def review(self, scores: dict[str, float]) -> None:  # noqa: B027
         """Warn if the last scores show that training failed; called on rank 0 only."""
 
     def finish(self, model: nn.Module) -> None:  # noqa: B027
-        """Evaluate the exported weights for the report; called on all ranks."""
+        """Evaluate the exported weights for a report; called on all ranks when training ends."""
 
     @abstractmethod
     def save_model(self, model: TrainingModel, directory: Path) -> None:
-        """Write the trained model; called on rank 0 only."""
+        """Write the trained model into a directory; called on rank 0 only."""

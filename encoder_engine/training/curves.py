@@ -21,7 +21,10 @@ Points = list[tuple[float, float]]
 
 
 def draw_losses(records: Sequence[dict[str, Any]]) -> str:
-    """Return an SVG of the smoothed training loss and the held-out loss over tokens."""
+    """Draw the smoothed training loss and the held-out loss against tokens; return an SVG.
+
+    ``records``: the lines of ``log.jsonl``.
+    """
     training = _smoothed([(r["tokens"], r["loss"]) for r in records if "loss" in r])
     evaluations = [(r["tokens"], r["evaluation"]) for r in records if "evaluation" in r]
     held_out = [(x, scores["mlm_loss"]) for x, scores in evaluations if "mlm_loss" in scores]

@@ -26,7 +26,7 @@ class Log:
     (``rate``), losses, norm of the gradient. A resumed run cuts it back to ``num_bytes``, its
     length at the checkpoint, and appends the same bytes. ``speed.jsonl`` holds times.
 
-        Raises :class:`ResumeError` where ``log.jsonl`` is shorter than ``num_bytes``.
+    Raises :class:`ResumeError` where ``log.jsonl`` is shorter than ``num_bytes``.
     """
 
     def __init__(self, directory: Path, *, num_bytes: int) -> None:
@@ -45,13 +45,13 @@ class Log:
             self._speed = self._speed_path.open("ab")
 
     def add(self, record: Mapping[str, Any]) -> None:
-        """Append a record of computed values."""
+        """Append a line to ``log.jsonl``, the log of computed values."""
         with writing(self._path):
             self._file.write((json.dumps(record) + "\n").encode())
             self._file.flush()
 
     def add_speed(self, record: Mapping[str, Any]) -> None:
-        """Append a record of times and speeds."""
+        """Append a line to ``speed.jsonl``, the log of times and speeds."""
         with writing(self._speed_path):
             self._speed.write((json.dumps(record) + "\n").encode())
             self._speed.flush()
@@ -63,7 +63,7 @@ class Log:
             return self._file.tell()
 
     def close(self) -> None:
-        """Close the files."""
+        """Close both log files."""
         with writing(self._speed_path), self._speed, writing(self._path):
             self._file.close()
 
@@ -78,7 +78,7 @@ class Tracker(Protocol):
     """A receiver of log records, such as TensorBoard."""
 
     def add(self, record: Mapping[str, Any]) -> None:
-        """Record the values of a logged step."""
+        """Record the values of a logged training step."""
 
     def close(self) -> None:
         """Close the receiver; no record follows."""
@@ -140,8 +140,9 @@ def _scalars(record: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
 
 
 def make_trackers(names: Sequence[str], directory: Path, *, first_step: int) -> list[Tracker]:
-    """Open trackers by name; ``first_step``: the first step they will record.
+    """Open the receivers of log records with these names, such as ``tensorboard``.
 
+    ``first_step``: the first step that the trackers will record.
     Raises :class:`MissingDependencyError` for a tracker whose library is not installed.
     """
     kinds: dict[str, Callable[[Path, int], Tracker]] = {

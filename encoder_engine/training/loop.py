@@ -101,7 +101,7 @@ class Progress:
 
 @dataclass
 class _State:
-    """The state of a run besides weights and optimizer state: step, position, log length."""
+    """The state of a run besides weights and optimizer: step, data position, length of the log."""
 
     step: int = 0
     tokens: int = 0
@@ -110,10 +110,10 @@ class _State:
 
 
 class Loop:
-    """Trains a course's model in a folder from which an interrupted run resumes.
+    """Trains the model of a :class:`Course`, in a folder from which an interrupted run resumes.
 
-    The folder gets ``log.jsonl``, ``speed.jsonl``, ``checkpoints/`` and, at the end,
-    ``curves.svg`` and ``model/``; a course adds its own records.
+    The folder gets ``log.jsonl``, ``speed.jsonl``, ``checkpoints/`` and, at the end, ``curves.svg``
+    and ``model/``; the course writes further files, such as the recipe.
     """
 
     def __init__(self, course: Course, directory: Path, *, world: World | None = None) -> None:
@@ -167,7 +167,7 @@ class Loop:
         return model.double() if self.course.run.precision == "float64" else model
 
     def _parallel(self) -> nn.Module:
-        """Wrap the model for data-parallel training: DDP or FSDP2."""
+        """Return the model, wrapped by DDP or FSDP2 if several processes train it."""
         if self.world.size == 1:
             return self.model
         if self.course.run.sharding == "full":
@@ -229,7 +229,7 @@ class Loop:
         return scores
 
     def _open_logs(self, state: _State, opened: ExitStack) -> tuple[Log | None, list[Tracker]]:
-        """Open the log and the trackers, on rank 0 only."""
+        """Open the log and the trackers on rank 0; other ranks get None and an empty list."""
         log = None
         trackers: list[Tracker] = []
         with self.world.awaiting_first():
@@ -243,9 +243,11 @@ class Loop:
         return log, trackers
 
     def _steps(self, state: _State) -> Iterator[tuple[dict[str, Any], dict[str, float]]]:
-        """Take all remaining steps, updating ``state``; yield record and speed of logged ones.
+        """Take all remaining training steps; yield the two log records of each logged step.
 
-        A record that is read late is yielded when ``state`` is already that of the next step.
+        They are those of ``log.jsonl`` and ``speed.jsonl``. ``state`` is updated at each step:
+        where losses are read late, it is already that of the next step when their record is
+        yielded.
         """
         course, run = self.course, self.course.run
         stream = self._batch_stream.steps(
@@ -294,7 +296,7 @@ class Loop:
                 meter.restart(record["tokens"])
 
     def _launch(self, batches: StepBatches, step: int, learning_rate: float) -> Launched:
-        """Take one step along the gradient of the mean over all terms of the micro-batches."""
+        """Take one training step along the gradient of the mean loss over all terms of the step."""
         names = list(self.model.weights)
         counted = batches.inputs[: batches.num_counted]
         counts = [self.model.counts(inputs) for inputs in counted]
@@ -310,7 +312,7 @@ class Loop:
     def _take(
         self, totals: Tensor, step: int, learning_rate: float, terms: dict[str, float]
     ) -> Numbers | list[float]:
-        """Clip the gradient and step, unless a number of the step is not finite.
+        """Clip the gradient and update the weights, unless the loss or the norm is not finite.
 
         totals: the sum of each loss over all ranks, float64 [losses]. Returns the totals and the
         gradient's norm.
@@ -335,7 +337,10 @@ class Loop:
         return [*sums, whole]
 
     def _take_unread(self, totals: Tensor, halt: Halt) -> Tensor:
-        """Clip the gradient and step without waiting for the device; return losses and norm."""
+        """Clip the gradient and update the weights without waiting for the GPU.
+
+        Returns the totals, followed by the gradient's norm, float64 [losses + 1].
+        """
         norm = torch.as_tensor(self._clip_gradient(), device=totals.device).to(totals.dtype)
         numbers = torch.cat([totals, norm.reshape(1)])
         halt.see(numbers)
@@ -343,7 +348,7 @@ class Loop:
         return numbers
 
     def _clip_gradient(self) -> Tensor | float:
-        """Clip the gradient to ``clip_norm``; return the norm before clipping."""
+        """Clip the gradient to the recipe's ``clip_norm``; return its norm before clipping."""
         for optimizer in self.optimizers:
             self.scaler.unscale_(optimizer)
         most = self.course.optimizer.clip_norm
@@ -352,7 +357,7 @@ class Loop:
         return clip_gradient(self.model.parameters(), most, self.optimizers)
 
     def _update(self, *, finite: bool) -> None:
-        """Step and clear the gradients; if they overflowed in float16, skip the step."""
+        """Update the weights if ``finite``; clear the gradients, and adjust the loss scale."""
         for optimizer in self.optimizers:
             if finite:
                 self.scaler.step(optimizer)
@@ -363,7 +368,7 @@ class Loop:
             self.average.follow(self.model)
 
     def evaluate(self) -> dict[str, float]:
-        """Evaluate the weights, or their average with ``run.ema``, as they are exported.
+        """Return the scores of the weights or, with ``run.ema``, of their moving average.
 
         Products are in the weights' dtype, not under autocast: the scores are those of the
         exported model.
@@ -378,7 +383,7 @@ class Loop:
                     self.model.reshard()  # type: ignore[operator]
 
     def _averaged(self) -> AbstractContextManager[None]:
-        """Give the model its averaged weights within this context, if there are any."""
+        """Give the model its moving average within this context, if the run keeps one."""
         return nullcontext() if self.average is None else self.average.in_place_of(self.model)
 
     @property
@@ -399,7 +404,7 @@ class Loop:
         self.checkpoints.save(state.step, self._tensors(), values)
 
     def _resume(self) -> _State:
-        """Load the last good checkpoint, if there is one, and return its state."""
+        """Load the last undamaged checkpoint and return its state; without one, a new state."""
         found = self.checkpoints.find(self.course.run.steps)
         if found is None:
             return _State()
@@ -417,7 +422,7 @@ class Loop:
         )
 
     def _finish(self) -> None:
-        """Write ``model/``, with the best weights if these were selected, and ``curves.svg``."""
+        """Write ``curves.svg`` and ``model/``: the best weights, else the average or the last."""
         best = self.best if self.best is not None and self.best.step else None
         with self._averaged() if best is None else best.in_place_of(self.model):
             self.course.finish(self._computed)
@@ -428,7 +433,7 @@ class Loop:
                 write_atomically(self.directory / "curves.svg", drawn.encode())
 
     def export(self, directory: Path) -> None:
-        """Write the model by the course's ``save_model``; every rank must call this."""
+        """Write the model with its present weights into a directory; every rank must call this."""
         model = self.model
         if self.course.run.sharding == "full" and self.world.size > 1:
             from torch.distributed.checkpoint.state_dict import (
@@ -447,7 +452,7 @@ class Loop:
 
 
 def _recompute_blocks(encoders: Sequence[Encoder]) -> None:
-    """Make each block store only its input, and recompute the rest in backward."""
+    """Make each block store only its input, and recompute its activations in the backward pass."""
     for encoder in encoders:
         for block in encoder.blocks:
             recomputed = partial(checkpoint, block.forward, use_reentrant=False)

@@ -1,4 +1,4 @@
-"""Makes optimizers by name; weight decay applies to matrices and tables only.
+"""Makes optimizers by name; weight decay applies to matrices and embedding tables only.
 
 AdamW and Muon are torch's, except AdamW of float32 weights on a CPU, which is in ``adamw.py``.
 LAMB (You et al. 2020) and StableAdamW (Wortsman et al. 2023) are here:
@@ -58,7 +58,7 @@ class _ScaledAdamW(torch.optim.Optimizer, ABC):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """Take a step; parameters without a gradient are skipped."""
+        """Update the parameters once; parameters without a gradient are skipped."""
         loss = None if closure is None else closure()
         for group in self.param_groups:
             parameters = [p for p in group["params"] if p.grad is not None]
@@ -67,7 +67,7 @@ class _ScaledAdamW(torch.optim.Optimizer, ABC):
         return loss
 
     def _step_all(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
-        """Take the step of a parameter group, each operation on all its tensors at once."""
+        """Update the parameters of a group; each operation is done on all its tensors at once."""
         gradients = [p.grad for p in parameters if p.grad is not None]
         states = [self._state_of(parameter) for parameter in parameters]
         for state in states:
@@ -103,7 +103,7 @@ class _ScaledAdamW(torch.optim.Optimizer, ABC):
     def _surprises(
         self, gradients: list[Tensor], squares: list[Tensor], epsilon: float
     ) -> list[Tensor]:
-        """Return one number per tensor that :meth:`_rates` needs; by default an empty list.
+        """Return per tensor a number that :meth:`_rates` needs, as StableAdamW does; or [].
 
         ``squares``: the second moments after bias correction.
         """
@@ -118,13 +118,17 @@ class _ScaledAdamW(torch.optim.Optimizer, ABC):
         updates: list[Tensor],
         surprises: list[Tensor],
     ) -> Sequence[Tensor | float]:
-        """Return each tensor's learning rate, a scalar; ``updates``: AdamW's steps with decay."""
+        """Return the factor of each tensor's update, a scalar that contains the learning rate.
+
+        ``updates``: AdamW's updates with weight decay. ``surprises``: see :meth:`_surprises`.
+        """
 
 
 class Lamb(_ScaledAdamW):
-    """LAMB: scales a tensor's step, decay included, to the norm of its weights.
+    """LAMB: multiplies a tensor's update by the norm of its weights / the norm of the update.
 
-    Vectors (biases and norms) take AdamW's step, as in the authors' code.
+    The update is AdamW's with weight decay. Vectors (biases and norms) take AdamW's step, as in the
+    authors' code.
     """
 
     def _rates(
@@ -141,7 +145,7 @@ class Lamb(_ScaledAdamW):
 
 
 def _norm_ratio(parameter: Tensor, update: Tensor) -> Tensor:
-    """Return the ratio of the norms of a parameter and of its update; 1 where one is zero."""
+    """Return the norm of a parameter divided by the norm of its update; 1 where either is 0."""
     weight_norm, update_norm = parameter.norm(), update.norm()
     both = (weight_norm > 0) & (update_norm > 0)
     return torch.where(both, weight_norm / update_norm, torch.ones_like(weight_norm))
@@ -170,7 +174,7 @@ class StableAdamW(_ScaledAdamW):
 def make_optimizers(
     model: nn.Module, recipe: OptimizerRecipe, rate_factors: Mapping[str, float] | None = None
 ) -> list[torch.optim.Optimizer]:
-    """Make the optimizers of a model: one, or Muon and AdamW where both have parameters.
+    """Make a model's optimizers: one; for ``"muon"`` up to two, Muon and AdamW.
 
     ``rate_factors``: factors on the learning rate, by parameter name; 1 for other parameters.
     """
@@ -212,7 +216,7 @@ def _adamw(groups: Groups, common: dict[str, Any]) -> torch.optim.AdamW:
 def _groups(
     named: list[tuple[str, nn.Parameter]], recipe: OptimizerRecipe, factors: Mapping[str, float]
 ) -> Groups:
-    """Group parameters: weight decay for matrices and tables, none for biases and norms."""
+    """Make parameter groups by learning rate factor; matrices and tables have weight decay."""
     groups: Groups = []
     for factor in sorted({factors.get(name, 1.0) for name, _ in named}, reverse=True):
         members = [p for name, p in named if factors.get(name, 1.0) == factor]
@@ -253,7 +257,7 @@ def clip_gradient(
 
 
 def clip_unread(parameters: Iterable[nn.Parameter], most: float | None) -> Tensor:
-    """Clip gradients as :func:`clip_gradient` does; return the norm as a tensor, unread."""
+    """Clip gradients as :func:`clip_gradient` does; return the norm, unread, as a device tensor."""
     trained = [p for p in parameters if p.grad is not None]
     norm = nn.utils.get_total_norm([p.grad for p in trained if p.grad is not None])
     if most is not None:
@@ -262,11 +266,11 @@ def clip_unread(parameters: Iterable[nn.Parameter], most: float | None) -> Tenso
 
 
 def clear_tiny_moments(optimizers: Iterable[torch.optim.Optimizer]) -> None:
-    """Set first and second moments below ``TINY`` on a CPU to zero.
+    """Set AdamW's first and second moments below ``TINY`` to zero, on a CPU.
 
-    Rows of a token table have such moments if their tokens do not occur for long. A call every
-    ``CLEAR_EVERY`` steps keeps AdamW from denormal numbers, with which a CPU computes ten times as
-    slowly.
+    A token that does not occur for long has such moments in its row of an embedding table. A call
+    every ``CLEAR_EVERY`` steps keeps AdamW from denormal numbers, with which a CPU computes ten
+    times as slowly.
     """
     for optimizer in optimizers:
         for state in optimizer.state.values():
@@ -278,7 +282,7 @@ def clear_tiny_moments(optimizers: Iterable[torch.optim.Optimizer]) -> None:
 
 
 def set_learning_rate(optimizers: Iterable[torch.optim.Optimizer], learning_rate: float) -> None:
-    """Set the learning rate of all parameter groups, multiplied by each group's factor."""
+    """Set each parameter group's learning rate to ``learning_rate`` times the group's factor."""
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             value = learning_rate * group.get("factor", 1.0)

@@ -26,12 +26,12 @@ RECIPE = "recipe.json"
 def choose_precision(
     directory: Path, world: World, run: RunRecipe
 ) -> tuple[Precision, Residual | None]:
-    """Return the precision of matrix products, and for bfloat16 that of the residual stream.
+    """Return the type of a run's matrix products and, if that is bfloat16, of its residual stream.
 
-    Values that the recipe leaves open are those of the run recorded in the folder, so that a run
+    A type that the recipe leaves open is that of the run recorded in the folder, so that a run
     resumed on another device continues in the same precision. A new run multiplies in bfloat16 on a
-    GPU that has it, and on a CPU with AMX or AMD's AVX-512 BF16, and in float32 otherwise; the
-    stream is in bfloat16 on a GPU alone. All ranks get the choice of rank 0. Raises
+    GPU that has it, and on a CPU with AMX or AMD's AVX-512 BF16; else in float32. Its stream is in
+    bfloat16 on a GPU, else in float32. All ranks get the choice of rank 0. Raises
     :class:`ResumeError` where the recorded recipe cannot be read.
     """
     chosen: tuple[Precision, Residual | None] | None = None

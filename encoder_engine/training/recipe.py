@@ -230,7 +230,10 @@ class BatchRecipe:
                 )
 
     def num_micro_batches(self, step: int, steps: int) -> int:
-        """Return the number of micro-batches of a step, from 0; ``steps``: the run's length."""
+        """Return the number of micro-batches of a step, from 0, over all processes.
+
+        ``steps``: the number of steps of the run.
+        """
         last = self.tokens // self.micro_tokens
         rising = self.warmup * steps
         if self.first_tokens is None or step >= rising:

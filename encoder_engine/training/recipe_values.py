@@ -1,4 +1,4 @@
-"""Reads recipes' values from YAML and JSON files, Python functions, and ``key=value`` settings."""
+"""Reads values of recipes from YAML and JSON files, Python functions and ``key=value`` strings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["RecipeValue", "call_function", "read_values", "set_values"]
 
 
 def set_values(values: dict[str, Any], settings: Sequence[str]) -> dict[str, Any]:
-    """Set ``key.key=value`` in nested mappings, in place; values are parsed as YAML."""
+    """Set ``section.key=value`` strings in nested mappings, in place; values are parsed as YAML."""
     for setting in settings:
         where, equals, text = setting.partition("=")
         if not equals:
@@ -38,7 +38,10 @@ def set_values(values: dict[str, Any], settings: Sequence[str]) -> dict[str, Any
 
 
 def call_function(path: Path, name: str) -> Any:
-    """Call a function of a Python file, and return its result. Raises :class:`ConfigError`."""
+    """Call a function of a Python file without arguments, and return its result.
+
+    Raises :class:`ConfigError`, also for an exception of the file's code.
+    """
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None or not path.is_file():
         raise ConfigError(f"{path} is no Python file")
@@ -54,7 +57,7 @@ def call_function(path: Path, name: str) -> Any:
 
 @contextmanager
 def _blaming(path: Path) -> Iterator[None]:
-    """Convert an exception in the user's file to a ConfigError that names its line."""
+    """Convert an exception of the user's Python file to a ConfigError that names its line there."""
     try:
         yield
     except EncoderEngineError:
@@ -68,7 +71,7 @@ def _blaming(path: Path) -> Iterator[None]:
 
 
 def read_values(path: Path) -> dict[str, Any]:
-    """Read a YAML or JSON file with a mapping per section. Raises :class:`ConfigError`."""
+    """Read a YAML or JSON file of a mapping per section. Raises :class:`ConfigError`."""
     values = _parsed(read_text(path, ConfigError), str(path))
     if not isinstance(values, dict):
         raise ConfigError(f"{path} must be a mapping of sections to values, got {values!r:.60}")
@@ -92,14 +95,14 @@ def _yaml() -> Any:
 
 
 class RecipeValue(JsonValue):
-    """A value of a recipe; accepts numbers that YAML parsed as strings."""
+    """A JSON value of a recipe; accepts numbers that YAML parsed as strings."""
 
     def object(self) -> dict[str, Any]:
-        """Read a mapping."""
+        """Return the value as a dict; raise an error for a value that is no mapping."""
         return dict(self.value) if isinstance(self.value, Mapping) else super().object()
 
     def number(self, *arguments: Any, **limits: Any) -> float:
-        """Read a number; also a string such as "1e-4", which YAML does not parse as a number."""
+        """Return the value as a number; accept strings such as "1e-4", no number to YAML."""
         if isinstance(self.value, str):
             with suppress(ValueError):
                 return self.at(float(self.value), "").number(*arguments, **limits)

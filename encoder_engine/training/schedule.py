@@ -12,7 +12,7 @@ __all__ = ["learning_rate_factor"]
 
 
 def learning_rate_factor(schedule: ScheduleRecipe, step: int, steps: int) -> float:
-    """Return the learning rate of a step, counted from 0, as a share of the peak."""
+    """Return the learning rate of a step, counted from 0, as a share of the peak, from 0 to 1."""
     rising = schedule.warmup * steps
     if schedule.from_zero:
         # Rounded up, as TrainingArguments.get_warmup_steps does.

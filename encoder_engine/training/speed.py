@@ -15,10 +15,10 @@ __all__ = ["SpeedMeter", "flops_per_token"]
 
 
 class SpeedMeter:
-    """The time since the last logged step, and the tokens of the steps since then.
+    """Measures the time since the last logged step, and counts the tokens of the steps since then.
 
-    utilisation: the share of the device's peak FLOP/s used at one token per second; None: do not
-    log the utilisation.
+    utilisation: the share of the devices' peak FLOP/s that one token per second takes; None: the
+    utilisation is not logged.
     """
 
     def __init__(self, tokens: int, *, utilisation: float | None) -> None:
@@ -26,18 +26,18 @@ class SpeedMeter:
         self.restart(tokens)
 
     def restart(self, tokens: int) -> None:
-        """Start at a total number of tokens; earlier work is not counted."""
+        """Measure from now on; ``tokens``: the tokens of the run so far, which are not counted."""
         self._began, self._waited, self._since = time.perf_counter(), 0.0, tokens
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Count the time in this context as waiting for data."""
+        """Count the time within this context as time spent waiting for data."""
         requested = time.perf_counter()
         yield
         self._waited += time.perf_counter() - requested
 
     def read(self, tokens: int) -> dict[str, float]:
-        """Return the line of ``speed.jsonl`` after a step; ``tokens``: the run's total so far."""
+        """Return the line of ``speed.jsonl``; ``tokens``: the tokens of the run so far."""
         seconds = max(time.perf_counter() - self._began, 1e-9)
         speed = {
             "seconds": seconds,

@@ -30,7 +30,7 @@ NAME_BYTES = 255
 
 @dataclass(frozen=True, kw_only=True)
 class SweepCell:
-    """The scores of one combination of settings.
+    """The scores of one combination of settings, over all seeds.
 
     ``settings``: values by key, such as ``{"run.steps": "100"}``.
     ``scores``: means over the seeds; ``intervals``: their t intervals, empty for a single seed.
@@ -45,10 +45,10 @@ class SweepCell:
 
 
 def read_sweep(given: Sequence[str]) -> list[dict[str, str]]:
-    """Return every combination of the values of ``key=a,b``; the last key varies fastest.
+    """Return every combination of the values in ``key=a,b`` strings; the last key varies fastest.
 
-    Commas within brackets do not separate. Raises :class:`ConfigError` for a text of another form,
-    and for a key or a value that is given twice.
+    Commas within brackets do not separate. Raises :class:`ConfigError` for a string of another
+    form, and for a key or a value that is given twice.
     """
     values: dict[str, list[str]] = {}
     for text in given:
@@ -126,7 +126,7 @@ def run_sweep(
 
 
 def summarise_seeds(directory: Path, scores: Sequence[Mapping[str, float]]) -> dict[str, Interval]:
-    """Return mean, deviation and t interval of each score, and write ``seeds.json``."""
+    """Return mean, deviation and t interval of each score over the seeds; write ``seeds.json``."""
     found = {name: seed_interval([run[name] for run in scores]) for name in scores[0]}
     values = {name: interval._asdict() for name, interval in found.items()}
     content = json.dumps({"seeds": len(scores), "scores": values}, indent=1) + "\n"

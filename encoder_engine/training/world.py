@@ -1,4 +1,4 @@
-"""The processes of a distributed run: rank, size, device, and their collectives."""
+"""The processes of a distributed run: their rank, number, device and collective operations."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SETTLING_SECONDS = 1.0
 
 @dataclass(frozen=True, kw_only=True)
 class World:
-    """The rank, size and device of one process; rank 0 of 1 if torchrun did not start it."""
+    """The rank and the device of this process, and the number of processes; 1 without torchrun."""
 
     rank: int = 0
     size: int = 1
@@ -66,11 +66,11 @@ class World:
 
     @property
     def is_first_here(self) -> bool:
-        """Return whether this is local rank 0, which verifies the files of its machine."""
+        """Return whether this is local rank 0, which verifies the data files on its machine."""
         return self.size == 1 or os.environ.get("LOCAL_RANK", "0") == "0"
 
     def sums(self, values: Sequence[float]) -> list[float]:
-        """Sum numbers over all ranks, in float64."""
+        """Return the sums of numbers over all ranks, element by element, in float64."""
         if self.size == 1:
             return list(values)
         total = torch.tensor(values, dtype=torch.float64, device=self.device)
@@ -79,7 +79,7 @@ class World:
         return found
 
     def gather(self, rows: Tensor) -> list[Tensor]:
-        """Return the tensors of all ranks, which may differ in their first dimension."""
+        """Return the tensors of all ranks, in rank order; their first dimensions may differ."""
         if self.size == 1:
             return [rows]
         own = torch.tensor([len(rows)], device=self.device)
@@ -107,7 +107,7 @@ class World:
         return box[0]
 
     def gather_values(self, value: Any) -> list[Any]:
-        """Return the values of all ranks, in their order, on all ranks."""
+        """Return the values of all ranks, in rank order, on all ranks."""
         if self.size == 1:
             return [value]
         boxes: list[Any] = [None] * self.size
@@ -127,12 +127,12 @@ class World:
             raise refused
 
     def wait(self) -> None:
-        """Wait for all ranks."""
+        """Wait until all ranks have called this method."""
         if self.size > 1:
             dist.barrier()
 
     def leave(self) -> None:
-        """Leave the process group."""
+        """Leave the process group at the end of a run."""
         if self.size > 1 and dist.is_initialized():
             if dist.get_backend() == "gloo":
                 # DDP and FSDP keep gloo's threads; one that frees its last tensors during
@@ -142,7 +142,7 @@ class World:
 
 
 def shard(model: nn.Module, encoders: Sequence[Encoder]) -> None:
-    """Shard weights, gradients and optimizer state over all ranks, block by block (FSDP2)."""
+    """Shard weights, gradients and optimizer state over all ranks, a unit per block (FSDP2)."""
     from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 
     for encoder in encoders:
@@ -154,7 +154,7 @@ def shard(model: nn.Module, encoders: Sequence[Encoder]) -> None:
 
 
 def replicate(model: nn.Module, world: World) -> nn.Module:
-    """Replicate the weights on every rank and average gradients (DDP)."""
+    """Return the model wrapped by DDP, which averages the gradients of all ranks."""
     from torch.nn.parallel import DistributedDataParallel
 
     devices = [world.device] if world.device.type == "cuda" else None

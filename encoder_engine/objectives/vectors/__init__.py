@@ -1,1 +1,1 @@
-"""Losses of text vectors and of rankings, as pure functions that return sums."""
+"""Losses of text vectors and of rankings, as pure functions that return sums over texts."""

@@ -1,11 +1,12 @@
 """In-batch negatives (Henderson et al. 2017): every other text of the step is a negative.
 
-B rows of a query and a positive, C documents (the positives, then hard negatives), D features.
+B rows, each a query and its positive document; C documents: the positives, then hard negatives; D
+features.
 
 How it works: the loss of row i is ``logsumexp(scale * similarities_i) - scale * similarity(q_i,
-p_i)``. Similarities are computed in tiles of rows and never stored. A candidate that is known to be
-relevant, or that a guide model ranks above the positive (GIST, Solatorio 2024), is left out of the
-denominator.
+p_i)``. Similarities are computed in tiles of rows and never stored. A candidate (a text that the
+row is compared with) that is known to be relevant, or that a guide model ranks above the positive
+(GIST, Solatorio 2024), is left out of the denominator.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TextIds:
-    """Ids of texts, where equal texts have equal ids: int64 [B] of queries, [C] of documents."""
+    """Ids of a step's texts, equal for equal texts: int64 [B] of queries, [C] of documents."""
 
     queries_B: Tensor
     documents_C: Tensor
@@ -48,7 +49,7 @@ class TextIds:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class GuideFilter:
-    """The vectors of a guide model, by which false negatives are recognised.
+    """A step's vectors by a guide model, by which false negatives are recognised.
 
     ``margin``: a candidate is left out of the denominator if the guide's cosine for it exceeds the
     positive's cosine minus ``margin``; with ``relative``, minus this share of the cosine's
@@ -61,7 +62,7 @@ class GuideFilter:
     relative: bool = False
 
     def thresholds(self) -> Tensor:
-        """Return, for each row, the guide's cosine above which a candidate is left out, [B]."""
+        """Return the guide's cosine above which a candidate of a row is left out, [B]."""
         queries = F.normalize(self.queries_BD, dim=1)
         positives = F.normalize(self.documents_CD[: len(queries)], dim=1)
         cosines = (queries * positives).sum(1)
@@ -148,7 +149,7 @@ def _check_directions(directions: Sequence[Direction], *, joint: bool) -> None:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Candidates:
-    """The candidates of a step, and the rule for those left out of a row's denominator.
+    """The texts that each row (query) is compared with, and the rule for those that are left out.
 
     Fields: see :func:`in_batch_negatives`; ``num_rows``: B.
     """
@@ -159,7 +160,7 @@ class Candidates:
     guide: GuideFilter | None = None
 
     def left_out(self, direction: Direction, tile: slice) -> Tensor:
-        """Mark candidates outside the denominators of a tile's rows, bool [R, candidates]."""
+        """Mark candidates that a tile's rows leave out of denominators, bool [R, candidates]."""
         side, candidate = direction.split("_to_")
         device = self.owners_C.device
         rows_R = torch.arange(self.num_rows, device=device)[tile, None]
@@ -190,7 +191,7 @@ class Candidates:
         return equal
 
     def _guided(self, guide: GuideFilter, side: str, candidate: str, tile: slice) -> Tensor:
-        """Mark the candidates that the guide ranks above the row's positive."""
+        """Mark candidates whose cosine by the guide exceeds the row's threshold."""
         positives_BD = guide.documents_CD[: self.num_rows]
         left = guide.queries_BD if side == "query" else positives_BD
         right = guide.queries_BD if candidate == "query" else guide.documents_CD

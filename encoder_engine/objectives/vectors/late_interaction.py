@@ -34,8 +34,10 @@ __all__ = ["late_interaction_negatives", "max_similarity", "paired_max_similarit
 def max_similarity(
     queries_TD: Tensor, query_offsets: Offsets, documents_SD: Tensor, document_offsets: Offsets
 ) -> Tensor:
-    """Return MaxSim, [B, C]: each query token's greatest inner product, summed over the query.
+    """Return MaxSim of each query with each document, [B, C].
 
+    It is the sum, over the query's tokens, of the greatest inner product with a token of the
+    document.
     Raises :class:`InputError` for a document without a token.
     """
     empty = np.flatnonzero(np.diff(document_offsets) <= 0)
@@ -54,7 +56,10 @@ def paired_max_similarity(
     document_offsets: Offsets,
     owners_C: npt.NDArray[np.int64],
 ) -> Tensor:
-    """Return the score of each document for the query that owns it, [C]; owners are ascending."""
+    """Return MaxSim of each document with its own query, [C].
+
+    ``owners_C``: the index of each document's query, ascending.
+    """
     scores = []
     firsts = np.searchsorted(owners_C, np.arange(len(query_offsets)))
     for query in range(len(query_offsets) - 1):
@@ -102,7 +107,10 @@ def late_interaction_negatives(
 
 
 def _query_tiles(query_offsets: Offsets, num_documents: int) -> Iterator[slice]:
-    """Group queries into tiles of at most 2^22 maxima, but at least one query each."""
+    """Yield slices of the queries' tokens: whole queries with at most 2^22 maxima over documents.
+
+    A single query may have more.
+    """
     most = max(1, TILE_ELEMENTS // max(num_documents, 1))
     first, last = 0, len(query_offsets) - 1
     while first < last:
@@ -151,7 +159,10 @@ class _MaxSimilarity(torch.autograd.Function):
 
 
 def _document_chunks(offsets: Offsets, num_tokens: int) -> Iterator[tuple[int, int]]:
-    """Group documents so that similarities with ``num_tokens`` tokens number at most 2^22."""
+    """Yield ranges of documents whose similarities with ``num_tokens`` tokens number up to 2^22.
+
+    A single document may have more.
+    """
     most = max(1, TILE_ELEMENTS // max(num_tokens, 1))
     first, last = 0, len(offsets) - 1
     while first < last:

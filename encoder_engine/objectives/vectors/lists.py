@@ -1,6 +1,6 @@
 """Losses of lists of scored documents, of any length: listwise, KL, margins, BCE.
 
-N documents of B lists; ``lists_N`` is the list of each document, ascending int64.
+N documents of B lists; ``lists_N`` is the index of each document's list, ascending int64.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = [
 
 
 def list_log_softmax(scores_N: Tensor, lists_N: Tensor, num_lists: int) -> Tensor:
-    """Return the logarithm of the softmax within each list, [N]."""
+    """Return the logarithm of the softmax of scores within each list of documents, [N]."""
     shape = (num_lists,)
     highest = scores_N.detach().new_full(shape, -torch.inf)
     highest = highest.scatter_reduce(0, lists_N, scores_N.detach(), "amax")
@@ -61,9 +61,10 @@ def divergence(
 def margin_error(
     scores_N: Tensor, teacher_N: Tensor, lists_N: Tensor, positives_B: Tensor
 ) -> tuple[Tensor, int]:
-    """Return MarginMSE (Hofstätter et al. 2020), summed over negatives, and their number.
+    """Return MarginMSE (Hofstätter et al. 2020), summed over negatives, and the negatives' number.
 
-    The margin of a negative is the score of its list's positive less its own.
+    The margin of a negative is the score of its list's positive less its own; the squared
+    difference from the teacher's margin is summed.
     ``positives_B``: the index of each list's positive among the documents, int64.
     """
     error_N = scores_N - teacher_N

@@ -22,12 +22,12 @@ DISTANCES: tuple[Distance, ...] = get_args(Distance)
 
 
 def cosines(first_BD: Tensor, second_BD: Tensor) -> Tensor:
-    """Return the cosine of each pair, [B]."""
+    """Return the cosine of each pair of vectors, [B]."""
     return (F.normalize(first_BD, dim=1) * F.normalize(second_BD, dim=1)).sum(1)
 
 
 def cosine_error(first_BD: Tensor, second_BD: Tensor, scores_B: Tensor) -> Tensor:
-    """Return ``((cosine - score) ** 2).sum()``; scores usually lie from 0 to 1."""
+    """Return ``((cosine - score) ** 2).sum()`` over pairs; scores usually lie from 0 to 1."""
     return (cosines(first_BD, second_BD) - scores_B).square().sum()
 
 

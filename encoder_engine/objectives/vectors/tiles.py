@@ -24,7 +24,10 @@ TILE_ELEMENTS = 2**22
 
 
 def row_tiles(num_rows: int, num_columns: int, *, first: int = 0, step: int = 1) -> list[slice]:
-    """Divide rows into tiles of at most 2^22 elements; return every ``step``-th tile."""
+    """Divide a matrix's rows into tiles of at most 2^22 elements.
+
+    Returns every ``step``-th tile from tile ``first`` on, as slices of rows.
+    """
     rows = max(1, TILE_ELEMENTS // max(num_columns, 1))
     tiles = [slice(start, min(start + rows, num_rows)) for start in range(0, num_rows, rows)]
     return tiles[first::step]
@@ -47,7 +50,7 @@ def tiled_sum(
 
 
 class _TiledSum(torch.autograd.Function):
-    """Computes value and gradient together; each tile's graph is freed before the next."""
+    """Computes a sum over tiles with its gradient; a tile's graph is freed before the next."""
 
     @staticmethod
     def forward(

@@ -68,7 +68,7 @@ class EmbeddingTask(EmbeddingSettings):
 
     @property
     def learns_scores(self) -> bool:
-        """Whether the loss reads the scores of pairs."""
+        """Whether the loss reads a gold score of each query-document pair."""
         return self.loss in _SCORED
 
     @property
@@ -86,7 +86,7 @@ class EmbeddingTask(EmbeddingSettings):
 
     @property
     def main_score(self) -> str:
-        """The score that selects the best checkpoint."""
+        """The name of the score that selects the best checkpoint."""
         if not self._prefers_vectors:
             return super().main_score
         return self.metric or (COSINE if self.vector_metric == "cosine" else NEGATIVE_MSE)
@@ -102,7 +102,7 @@ class EmbeddingTask(EmbeddingSettings):
         return example
 
     def unlabelled(self, example: RetrievalExample) -> str | None:
-        """Return why a row without the vector or document that the loss needs is refused."""
+        """Return why an example lacks the vector or document that the loss needs; or None."""
         if example.vector and self.loss in (None, "vectors"):
             return None
         return self._no_vector() if self.loss == "vectors" else super().unlabelled(example)
@@ -110,7 +110,7 @@ class EmbeddingTask(EmbeddingSettings):
     def unscored(
         self, examples: Sequence[RetrievalExample], metric: str | None = None
     ) -> tuple[int, str] | None:
-        """Return the first example without a vector or document to score, and the reason."""
+        """Return the index of the first example without a vector or document to score, and why."""
         wanted = self._prefers_vectors and metric in TEACHER_SCORES
         if not wanted and not self.compares_vectors(examples):
             return super().unscored(examples, metric)
@@ -130,7 +130,7 @@ class EmbeddingTask(EmbeddingSettings):
         """Return the task with the pooling, prompts and token limit of a checkpoint's directory.
 
         A directory without ``modules.json`` has mean pooling. Raises
-        :class:`UnsupportedFeatureError` for modules with weights after the pooling.
+        :class:`UnsupportedFeatureError` for modules with weights after the encoder.
         """
         recipe = open_embedder(directory).read_recipe(self.pooling or None)
         if recipe.modules or recipe.layers is not None:
@@ -156,7 +156,7 @@ class EmbeddingTask(EmbeddingSettings):
         )
 
     def digests(self) -> dict[str, str]:
-        """Return a digest of the guide's weights, tokenizer and options; without a guide, {}."""
+        """Return a digest of the guide, the embedder that filters negatives; {} without one."""
         if self.guide is None:
             return {}
         # The same engine on every machine, because the digest depends on it.
@@ -166,7 +166,7 @@ class EmbeddingTask(EmbeddingSettings):
         return {"guide": hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()}
 
     def fit(self, examples: Sequence[RetrievalExample]) -> Self:
-        """Choose a loss that fits the rows, and refuse rows that it cannot use."""
+        """Return the task with a loss that fits the training rows; refuse rows that do not."""
         loss = self.loss or _choose_loss(examples)
         check_loss(loss, examples)
         if loss in _SCORED and len({example.scores for example in examples}) < 2:
@@ -180,7 +180,7 @@ class EmbeddingTask(EmbeddingSettings):
         offsets: npt.NDArray[np.int64],
         order: npt.NDArray[np.int64],
     ) -> dict[str, npt.NDArray[Any] | Ragged]:
-        """Return the scores and the teacher's vectors, and the guide's vectors of all texts."""
+        """Return columns of the items: scores, teacher's vectors, guide's vectors of all texts."""
         found = super().gold_columns(examples, offsets, order)
         if self.guide is not None and len(order):
             texts = [e.query for e in examples] + [d for e in examples for d in e.documents]
@@ -189,7 +189,7 @@ class EmbeddingTask(EmbeddingSettings):
         return found
 
     def make_model(self, encoder: Encoder) -> TaskModel:
-        """Make the model; it has no random weights.
+        """Make the task's model from an encoder; no weights are random.
 
         Raises :class:`InputError` unless the teacher's vectors are as wide as the model's, or as
         the longest prefix of ``matryoshka``.
@@ -204,11 +204,11 @@ class EmbeddingTask(EmbeddingSettings):
         return embedders.EmbeddingModel(encoder, self)
 
     def load_model(self, saved: SavedModel) -> TaskModel:
-        """Load an embedder's encoder."""
+        """Load the task's model, an embedder's encoder, as a PyTorch module."""
         return embedders.EmbeddingModel.load(saved, self)
 
     def load_compiled(self, source: CompiledSource) -> CompiledModel:
-        """Load an embedder's encoder for the compiled engine."""
+        """Load the task's model for the compiled engine (C++, on a CPU)."""
         return engines.CompiledModel(source.load_encoder(), self._pooled)
 
     def _pooled(self, engine: CompiledEngine, batch: TaskBatch) -> dict[str, npt.NDArray[Any]]:
@@ -219,7 +219,7 @@ class EmbeddingTask(EmbeddingSettings):
     def decode(
         self, outputs: Outputs, items: Items, examples: Sequence[RetrievalExample]
     ) -> list[RetrievalPrediction[Vector]]:
-        """Return the vectors of each example's query and documents."""
+        """Return the vectors of each example's query and documents, given the model's outputs."""
         del examples
         vectors = outputs["vectors"]
         return [
@@ -237,7 +237,7 @@ class EmbeddingTask(EmbeddingSettings):
     def similarities(
         self, queries: Sequence[Vector], documents: Sequence[Vector]
     ) -> npt.NDArray[np.floating]:
-        """Return the similarities of all queries with all documents."""
+        """Return the similarities of all queries with all documents, [Q, N]."""
         found: npt.NDArray[np.floating] = self._compared(queries) @ self._compared(documents).T
         return found
 
@@ -248,7 +248,7 @@ class EmbeddingTask(EmbeddingSettings):
         return stacked
 
     def score_names(self, examples: Sequence[RetrievalExample]) -> tuple[str, ...]:
-        """Return the names of the scores: closeness to teacher's vectors, or document retrieval."""
+        """Return the names of the scores: closeness to a teacher's vectors, or of retrieval."""
         return TEACHER_SCORES if self.compares_vectors(examples) else super().score_names(examples)
 
     def score(
@@ -256,7 +256,7 @@ class EmbeddingTask(EmbeddingSettings):
         examples: Sequence[RetrievalExample],
         predictions: Sequence[RetrievalPrediction[Vector]],
     ) -> dict[str, float]:
-        """Return scores of closeness to a teacher's vectors, or else document-retrieval scores."""
+        """Return how close vectors are to a teacher's; without a teacher, retrieval scores."""
         if not self.compares_vectors(examples):
             return super().score(examples, predictions)
         return _means(self._teacher_scores(examples, predictions))
@@ -283,7 +283,7 @@ class EmbeddingTask(EmbeddingSettings):
         return {COSINE: 100.0 * cosines, NEGATIVE_MSE: -100.0 * errors}
 
     def groups(self, examples: Sequence[RetrievalExample]) -> npt.NDArray[np.int64]:
-        """Return each row's group: its own if rows have teacher's vectors, else one per query."""
+        """Return each row's group for the bootstrap: its own with a teacher, else its query's."""
         if not self.compares_vectors(examples):
             return super().groups(examples)
         return np.arange(len(examples))
@@ -293,7 +293,7 @@ class EmbeddingTask(EmbeddingSettings):
         examples: Sequence[RetrievalExample],
         predictions: Sequence[RetrievalPrediction[Vector]],
     ) -> Callable[[npt.NDArray[np.int64]], dict[str, float]]:
-        """Return a function that averages the scores of resampled queries or rows."""
+        """Return a function from drawn row indices to the mean scores of these rows or queries."""
         if not self.compares_vectors(examples):
             return super().resampling(examples, predictions)
         scores = self._teacher_scores(examples, predictions)
@@ -304,7 +304,7 @@ class EmbeddingTask(EmbeddingSettings):
         examples: Sequence[RetrievalExample],
         predictions: Sequence[RetrievalPrediction[Vector]],
     ) -> npt.NDArray[np.float64]:
-        """Return each row's main score: closeness to a teacher's vector, or document retrieval."""
+        """Return each row's main score: closeness to a teacher's vector, else of retrieval."""
         if not self.compares_vectors(examples):
             return super().row_scores(examples, predictions)
         return self._teacher_scores(examples, predictions)[self.main_score]

@@ -49,7 +49,7 @@ COUNTED, NUM_VECTORS, UNATTENDED = "counted", "num_vectors", "unattended"
 
 @dataclass(frozen=True, slots=True)
 class RetrievalExample:
-    """A query, its positive documents, and its negative documents.
+    """A query, its positive (relevant) documents, and its negative ones.
 
     ``scores``: one for each document, positives first; empty: the row has none.
     ``vector``: a teacher's vector of the query; empty: the row has none.
@@ -63,13 +63,13 @@ class RetrievalExample:
 
     @property
     def documents(self) -> tuple[str, ...]:
-        """Positives, then negatives."""
+        """The positive documents, then the negative ones."""
         return self.positives + self.negatives
 
 
 @dataclass(frozen=True, kw_only=True)
 class RetrievalColumns:
-    """The names of a row's columns; a row needs only ``query``.
+    """The names of the columns of a file of queries and documents; only ``query`` must be there.
 
     ``documents``: a text, or a list of texts.
     ``negatives``: a text, or a list; columns with this name and ``_1``, ``_2``, ... are read as
@@ -85,7 +85,7 @@ class RetrievalColumns:
 
 
 def read_example(record: Record, columns: RetrievalColumns) -> RetrievalExample:
-    """Read a row. Raises :class:`RowError`, with file and row, for values that cannot be used."""
+    """Make an example from a row. Raises :class:`RowError` for values that cannot be used."""
     query = record.text(columns.query)
     positives = _texts(record, columns.documents)
     negatives = _texts(record, columns.negatives)
@@ -116,7 +116,7 @@ def _texts(record: Record, column: str) -> tuple[str, ...]:
 
 
 def _numbers(record: Record, column: str) -> tuple[float, ...]:
-    """Return the numbers of a column, which holds one number or a list."""
+    """Return the numbers in a row's column, which holds one number or a list."""
     if not record.has(column):
         return ()
     value = record.get(column)
@@ -147,7 +147,7 @@ def are_scored_pairs(examples: Sequence[RetrievalExample]) -> bool:
 
 
 def query_groups(examples: Sequence[RetrievalExample]) -> npt.NDArray[np.int64]:
-    """Return each row's group, [N]: one group per query; if all are scored pairs, one per row."""
+    """Return each row's group for the bootstrap, [N]: one per query, or per row of scored pairs."""
     if are_scored_pairs(examples):
         return np.arange(len(examples))
     places: dict[str, int] = {}

@@ -88,17 +88,17 @@ class LateInteractionTask(LateInteractionSettings):
         )
 
     def own_tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
-        """Add the markers that prompts begin with, such as ``[unused0]``, as special tokens."""
+        """Return the tokenizer with the markers of prompts (``[unused0]``) as special tokens."""
         return register_markers(tokenizer, self.prompts)
 
     def limit(self, kind: str, windows: Windows) -> int:
-        """Return the token limit of queries or documents."""
+        """Return the most tokens of a query or of a document, by ``kind``."""
         own = self.query_length if kind == "query" else self.document_length
         most = super().limit(kind, windows)
         return most if own is None else min(own, windows.max_length)
 
     def rows_of(self, kind: str, encoding: Encoding, tokenizer: Tokenizer) -> TokenRows:
-        """Return token rows of texts; ``expand_queries`` pads queries with mask tokens."""
+        """Return tokenized queries or documents as token rows; mask tokens may pad queries."""
         if kind != "query" or not self.expand_queries:
             return TokenRows.of(encoding)
         number = expansion_token(tokenizer)
@@ -135,16 +135,16 @@ class LateInteractionTask(LateInteractionSettings):
         return replace(items, columns={**items.columns, **columns})
 
     def feature_offsets(self, items: Items) -> npt.NDArray[np.int64]:
-        """Return the offsets of each item's features: one per token that MaxSim compares."""
+        """Return the offsets of each item's cached encoder outputs: one per compared token."""
         ends: npt.NDArray[np.int64] = np.r_[0, np.cumsum(items.ragged(NUM_VECTORS).values)]
         return ends[items.offsets]
 
     def make_model(self, encoder: Encoder) -> TaskModel:
-        """Make the model; its projection is random until :meth:`begin_with`."""
+        """Make the task's model; its projection is random until :meth:`begin_with`."""
         return embedders.LateInteractionModel(encoder, self)
 
     def begin_with(self, model: TaskModel, checkpoint: str | os.PathLike[str]) -> None:
-        """Load the checkpoint's projection, if it has one of the task's ``dimension``."""
+        """Load the checkpoint's projection into the model, if it fits the task's ``dimension``."""
         assert isinstance(model, embedders.LateInteractionModel)
         found = _open(checkpoint)
         if found is not None:
@@ -153,13 +153,13 @@ class LateInteractionTask(LateInteractionSettings):
                 model.project_by(weight_NK)
 
     def load_model(self, saved: SavedModel) -> TaskModel:
-        """Load the encoder and the projection of a model of late interaction."""
+        """Load the task's model, encoder and projection, as a PyTorch module."""
         model = embedders.LateInteractionModel.load(saved, self)
         model.project_by(self._saved_projection(saved.directory, model.encoder.spec.width))
         return model
 
     def load_compiled(self, source: CompiledSource) -> CompiledModel:
-        """Load the encoder and the projection for the compiled engine."""
+        """Load the task's model for the compiled engine (C++, on a CPU)."""
         engine = source.load_encoder()
         width = engine.spec.width
         if source.has_adapter:
@@ -190,7 +190,7 @@ class LateInteractionTask(LateInteractionSettings):
     def decode(
         self, outputs: Outputs, items: Items, examples: Sequence[RetrievalExample]
     ) -> list[RetrievalPrediction[Vectors]]:
-        """Return the token vectors of each example's query and of each of its documents."""
+        """Return the token vectors of each example's query and documents, from the outputs."""
         del examples
         ends = np.cumsum(items.ragged(NUM_VECTORS).values)
         texts = np.split(outputs["vectors"].astype(np.float32), ends[:-1])
@@ -200,7 +200,7 @@ class LateInteractionTask(LateInteractionSettings):
         ]
 
     def paired(self, predictions: Sequence[RetrievalPrediction[Vectors]]) -> list[float]:
-        """Return MaxSim of each query and its first document."""
+        """Return MaxSim of each query with its first document."""
         return [
             float(self.similarities([one.query], one.documents[:1])[0, 0]) for one in predictions
         ]
@@ -208,7 +208,7 @@ class LateInteractionTask(LateInteractionSettings):
     def similarities(
         self, queries: Sequence[Vectors], documents: Sequence[Vectors]
     ) -> npt.NDArray[np.floating]:
-        """Return MaxSim of all queries and all documents."""
+        """Return MaxSim of all queries with all documents, [Q, N]."""
         return max_similarity(_packed(queries), _packed(documents))
 
     def to_record(
@@ -232,7 +232,7 @@ _DEFAULTS: dict[str, Any] = {
 
 
 def _open(directory: str | os.PathLike[str]) -> LateInteraction | None:
-    """Open a late-interaction model; return None if the directory is of another kind of model."""
+    """Open a late-interaction model; None: the directory has a model of another kind."""
     folder = Path(directory)
     if (folder / MODULES).is_file():
         kinds = read_module_kinds(folder)
@@ -244,7 +244,10 @@ def _open(directory: str | os.PathLike[str]) -> LateInteraction | None:
 
 
 def _stated(found: LateInteraction, directory: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return the settings of a late-interaction model under the task's names for them."""
+    """Return a late-interaction model's settings, by the names of the task's settings.
+
+    Raises :class:`UnsupportedFeatureError` for settings that cannot be trained.
+    """
     expansion, mask = found.expansion, found.mask
     dense = found.modules.modules[0] if len(found.modules.modules) == 1 else None
     is_plain = (
@@ -280,7 +283,7 @@ def _stated(found: LateInteraction, directory: str | os.PathLike[str]) -> dict[s
 
 
 def _projection(found: LateInteraction) -> Vectors:
-    """Return the weight of the projection, [N, K]."""
+    """Return the weight of a late-interaction model's projection, [N, K]."""
     weight_NK: Vectors = np.array(found.modules.modules[0].arrays()["weight"])
     return weight_NK
 

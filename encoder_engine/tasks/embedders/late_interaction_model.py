@@ -45,7 +45,7 @@ __all__ = ["LateInteractionModel"]
 
 
 class LateInteractionModel(StepModel):
-    """Projects hidden states to unit vectors, and computes the loss of a step's texts."""
+    """Projects an encoder's hidden states to unit vectors; computes the loss of a step's texts."""
 
     targets_of_vectors = (FEATURES, COUNTED, UNATTENDED)
 
@@ -60,13 +60,13 @@ class LateInteractionModel(StepModel):
 
     @classmethod
     def load(cls, saved: SavedModel, task: LateInteractionSettings) -> Self:
-        """Load an encoder, in evaluation mode; the projection is random."""
+        """Load a saved encoder, in evaluation mode; the projection is random."""
         folder = encoder_directory(Path(saved.directory))
         return cls(Encoder.from_pretrained(folder, *saved[1:]), task).eval()
 
     @torch.no_grad()
     def project_by(self, weight_NK: npt.NDArray[np.float32]) -> None:
-        """Copy the weight of a projection."""
+        """Copy a weight [N, K] into the model's projection."""
         self.projection.weight.copy_(torch.from_numpy(weight_NK))
 
     def features(self, inputs: Inputs) -> Tensor:
@@ -89,7 +89,7 @@ class LateInteractionModel(StepModel):
     def losses(
         self, vectors: Tensor, targets: Mapping[str, Tensor], share: tuple[int, int] = (0, 1)
     ) -> dict[str, LossSum]:
-        """Return the loss of all texts of a step, by name.
+        """Return the loss of all texts of a step by its name, summed over its terms.
 
         ``share``: (rank, number of ranks): the part of the loss that this process computes.
         """

@@ -22,7 +22,7 @@ __all__ = ["StepLayout", "ranges"]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StepLayout:
-    """Indices into the S vectors of a step, int64.
+    """Indices of a step's texts in its S vectors, int64.
 
     ``positives_B``, ``queries_B``: each positive, and its query, which is listed once per positive.
     ``negatives_N``, ``owners_N``: each negative, and the index, among the B positives, of its
@@ -41,7 +41,7 @@ class StepLayout:
 
     @classmethod
     def of(cls, targets: Mapping[str, Tensor]) -> StepLayout:
-        """Make the layout from the number of positives and of negatives of each item."""
+        """Make the layout, given the numbers of positives and of negatives of each item."""
         positives_I, negatives_I = targets[NUM_POSITIVES], targets[NUM_NEGATIVES]
         sizes = 1 + positives_I + negatives_I
         queries_I = sizes.cumsum(0) - sizes
@@ -61,12 +61,12 @@ class StepLayout:
 
     @property
     def documents(self) -> Tensor:
-        """Indices of the positives, then of the negatives."""
+        """The indices of all documents, [C]: the positives, then the negatives."""
         return torch.cat([self.positives_B, self.negatives_N])
 
     @property
     def owners(self) -> Tensor:
-        """The index among the B positives that each document [C] belongs to."""
+        """The index, among the B positives, of the positive that each document belongs to, [C]."""
         own = torch.arange(len(self.positives_B), device=self.positives_B.device)
         return torch.cat([own, self.owners_N])
 
@@ -76,12 +76,12 @@ class StepLayout:
         return torch.cat([self.items_B, self.items_N])
 
     def by_item(self) -> tuple[Tensor, Tensor]:
-        """Return the documents' indices and items, [C], sorted by item; positives first in each."""
+        """Return documents' indices and items, [C] each, item by item, positives first."""
         order = torch.argsort(self.documents)
         return self.documents[order], self.items[order]
 
 
 def ranges(starts: Tensor, counts: Tensor) -> Tensor:
-    """Return ``starts[i] + 0, 1, ..., counts[i] - 1`` for each i, concatenated."""
+    """Return ``counts[i]`` successive integers from ``starts[i]`` on for each i, concatenated."""
     firsts = (starts - (counts.cumsum(0) - counts)).repeat_interleave(counts)
     return firsts + torch.arange(len(firsts), device=starts.device)

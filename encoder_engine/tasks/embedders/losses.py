@@ -1,4 +1,4 @@
-"""Computes the losses of embedders, by name, from the vectors of a whole step."""
+"""Computes an embedder's loss, by its name, from the vectors of all texts of a training step."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SYMMETRIC: tuple[Direction, ...] = ("query_to_document", "document_to_query")
 
 
 def count_terms(loss: str, targets: Mapping[str, Tensor]) -> int:
-    """Return the number of summands of a loss in a micro-batch or a step, to average by."""
+    """Return the number of a loss's terms in a micro-batch or a step, by which it is averaged."""
     if loss == "in_batch":
         return int(targets[NUM_POSITIVES].sum())
     if loss in ("triplet", "margin"):
@@ -44,7 +44,7 @@ def step_loss(
     targets: Mapping[str, Tensor],
     share: tuple[int, int],
 ) -> Tensor:
-    """Return this process's part of the loss, summed over all vectors of a step.
+    """Return this process's part of the loss of a step's vectors, summed over its terms.
 
     ``share``: (rank, number of ranks).
     """
@@ -91,7 +91,7 @@ def _in_batch(
 
 
 def text_ids_of(targets: Mapping[str, Tensor], layout: StepLayout) -> TextIds:
-    """Return ids of a step's queries and documents, by which equal texts are recognised."""
+    """Return ids of a step's queries and documents, which are equal for equal texts."""
     ids_S = targets["text_ids"]
     return TextIds(queries_B=ids_S[layout.queries_B], documents_C=ids_S[layout.documents])
 
@@ -99,7 +99,7 @@ def text_ids_of(targets: Mapping[str, Tensor], layout: StepLayout) -> TextIds:
 def _of_documents(
     task: EmbeddingSettings, vectors_SD: Tensor, targets: Mapping[str, Tensor], layout: StepLayout
 ) -> Tensor:
-    """Return the loss of queries compared only with their own documents."""
+    """Return the loss, by its name, of queries that are compared with their own documents only."""
     queries_B, positives_B = vectors_SD[layout.queries_B], vectors_SD[layout.positives_B]
     if task.loss == "triplet":
         own_N = vectors_SD[layout.positives_B[layout.owners_N]]
@@ -126,8 +126,8 @@ def list_loss(
 ) -> Tensor:
     """Return the loss ``divergence`` or ``margin`` of the scores of all documents, [C].
 
-    Scores, and the teacher's scores in ``targets``, are in order of items: an item's positives,
-    then its negatives.
+    Scores, and the teacher's scores in ``targets``, are in order of items (queries): an item's
+    positives, then its negatives.
     """
     _, lists_C = layout.by_item()
     teacher_C = targets["scores"].to(scores_C.dtype)

@@ -87,12 +87,12 @@ class RetrievalTask(Task[RetrievalExample, RetrievalPrediction[Vectors]], Generi
 
     @property
     def main_score(self) -> str:
-        """The score that selects the best checkpoint."""
+        """The name of the score that selects the best checkpoint."""
         return self.metric or ("spearman" if self.learns_scores else "ndcg")
 
     @property
     def columns(self) -> RetrievalColumns:
-        """The names of the columns."""
+        """The names of the columns that the task reads."""
         return RetrievalColumns(
             query=self.query,
             documents=self.document,
@@ -102,11 +102,11 @@ class RetrievalTask(Task[RetrievalExample, RetrievalPrediction[Vectors]], Generi
         )
 
     def read(self, record: Record) -> RetrievalExample:
-        """Make an example from a row; a row without documents is a single text to embed."""
+        """Make an example from a row of a file; without documents it is a single text to embed."""
         return read_example(record, self.columns)
 
     def unlabelled(self, example: RetrievalExample) -> str | None:
-        """Return why an example without a document is refused."""
+        """Return why an example without a document cannot be learned; None: it has one."""
         if example.documents:
             return None
         return (
@@ -117,7 +117,7 @@ class RetrievalTask(Task[RetrievalExample, RetrievalPrediction[Vectors]], Generi
     def unscored(
         self, examples: Sequence[RetrievalExample], metric: str | None = None
     ) -> tuple[int, str] | None:
-        """Return the first example that ``metric`` cannot score, and the reason, or None.
+        """Return the index of the first example that ``metric`` cannot score, and why; or None.
 
         Correlations score only rows of scored pairs; retrieval scores score other rows.
         """
@@ -129,15 +129,15 @@ class RetrievalTask(Task[RetrievalExample, RetrievalPrediction[Vectors]], Generi
         return unfit_for(metric, examples, NAMES)
 
     def key(self, example: RetrievalExample) -> object:
-        """Return the query and the documents: examples with equal ones are duplicates."""
+        """Return query and documents, by which an example is recognised as a duplicate."""
         return example.query, example.documents
 
     def gold_key(self, example: RetrievalExample) -> object:
-        """Return the gold scores: duplicates with different ones contradict each other."""
+        """Return an example's gold scores; duplicates with different ones contradict each other."""
         return example.scores
 
     def given_prompts(self) -> dict[str, str]:
-        """Return the prompts that the recipe sets; raise :class:`ConfigError` for unknown names."""
+        """Return the recipe's prompts; refuse names other than query and document."""
         for name in self.prompts:
             if name not in _PROMPTED:
                 raise ConfigError(
@@ -147,7 +147,7 @@ class RetrievalTask(Task[RetrievalExample, RetrievalPrediction[Vectors]], Generi
         return dict(self.prompts)
 
     def prompted(self, kind: str, texts: Sequence[str]) -> list[str]:
-        """Prepend the prompt of ``query`` or ``document`` to texts."""
+        """Return texts with the prompt of their ``kind``, query or document, in front."""
         prompt = self.prompts.get(kind, "")
         return [prompt + text for text in texts]
 
@@ -159,21 +159,21 @@ class RetrievalTask(Task[RetrievalExample, RetrievalPrediction[Vectors]], Generi
     def encode_texts(
         self, kind: str, texts: Sequence[str], tokenizer: Tokenizer, windows: Windows
     ) -> tuple[TokenRows, npt.NDArray[np.bool_]]:
-        """Tokenize queries or documents; return also whether each was truncated, [N]."""
+        """Tokenize queries or documents; return token rows, and whether each is truncated, [N]."""
         encoding = tokenizer.encode_batch(
             self.prompted(kind, texts), max_length=self.limit(kind, windows)
         )
         return self.rows_of(kind, encoding, tokenizer), np.asarray(encoding.truncated)
 
     def rows_of(self, kind: str, encoding: Encoding, tokenizer: Tokenizer) -> TokenRows:
-        """Return the token rows of tokenized queries or documents."""
+        """Return tokenized queries or documents as token rows, which the model computes."""
         del kind, tokenizer
         return TokenRows.of(encoding)
 
     def encode(
         self, examples: Sequence[RetrievalExample], tokenizer: Tokenizer, windows: Windows
     ) -> Items:
-        """Tokenize examples: an item has its query, then its documents."""
+        """Tokenize examples to items, whose sequences are the query, then the documents."""
         queries = [example.query for example in examples]
         documents = [text for example in examples for text in example.documents]
         parts = [
@@ -213,7 +213,7 @@ class RetrievalTask(Task[RetrievalExample, RetrievalPrediction[Vectors]], Generi
         offsets: npt.NDArray[np.int64],
         order: npt.NDArray[np.int64],
     ) -> dict[str, npt.NDArray[Any] | Ragged]:
-        """Return documents' scores and teacher's vectors, each only if all examples have them.
+        """Return columns of items: scores and teacher's vectors, each if all examples have them.
 
         ``order``: for each text of the items in turn, its index in the list of all queries followed
         by all documents.
@@ -230,7 +230,7 @@ class RetrievalTask(Task[RetrievalExample, RetrievalPrediction[Vectors]], Generi
         return found
 
     def batch(self, items: Items) -> TaskBatch:
-        """Make the model's input from a batch of items, whose columns are the targets."""
+        """Make the model's input from a batch of items; their columns are the loss's targets."""
         targets = {
             name: column.values if isinstance(column, Ragged) else column
             for name, column in items.columns.items()
@@ -248,7 +248,7 @@ class RetrievalTask(Task[RetrievalExample, RetrievalPrediction[Vectors]], Generi
         """Return the similarities of all queries with all documents, [Q, N]."""
 
     def score_names(self, examples: Sequence[RetrievalExample]) -> tuple[str, ...]:
-        """Return the names of the scores: correlations for scored pairs, else retrieval scores."""
+        """Return the names of the scores: correlations for scored pairs, else of retrieval."""
         return CORRELATIONS if are_scored_pairs(examples) else NAMES
 
     def score(
@@ -256,7 +256,7 @@ class RetrievalTask(Task[RetrievalExample, RetrievalPrediction[Vectors]], Generi
         examples: Sequence[RetrievalExample],
         predictions: Sequence[RetrievalPrediction[Vectors]],
     ) -> dict[str, float]:
-        """Return correlations for scored pairs, else retrieval scores over all documents."""
+        """Return correlations for scored pairs, else scores of retrieval among all documents."""
         if are_scored_pairs(examples):
             return correlations([e.scores[0] for e in examples], self.paired(predictions))
         return mean_scores(self._query_scores(examples, predictions)[0])
@@ -266,7 +266,10 @@ class RetrievalTask(Task[RetrievalExample, RetrievalPrediction[Vectors]], Generi
         examples: Sequence[RetrievalExample],
         predictions: Sequence[RetrievalPrediction[Vectors]],
     ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-        """Return five scores of each distinct query [Q, 5]; and each row's query, int64 [N]."""
+        """Return nDCG, MRR, MAP, recall and accuracy of each distinct query, [Q, 5].
+
+        Also returns the index of each row's query, int64 [N].
+        """
         corpus = Corpus(examples)
         queries: dict[str, Vectors] = {}
         documents: dict[str, Vectors] = {}
@@ -281,7 +284,7 @@ class RetrievalTask(Task[RetrievalExample, RetrievalPrediction[Vectors]], Generi
         return scores, np.array([corpus.queries[example.query] for example in examples], np.int64)
 
     def groups(self, examples: Sequence[RetrievalExample]) -> npt.NDArray[np.int64]:
-        """Return each row's group: one per query, or per row where all are scored pairs."""
+        """Return each row's group for the bootstrap: by query; of scored pairs each its own."""
         return query_groups(examples)
 
     def resampling(
@@ -289,10 +292,10 @@ class RetrievalTask(Task[RetrievalExample, RetrievalPrediction[Vectors]], Generi
         examples: Sequence[RetrievalExample],
         predictions: Sequence[RetrievalPrediction[Vectors]],
     ) -> Callable[[npt.NDArray[np.int64]], dict[str, float]]:
-        """Return a function that scores resampled queries against the documents of all rows.
+        """Return a function from drawn row indices to the scores of the rows' queries.
 
-        With the documents of the drawn rows alone, the corpus would be smaller and the scores
-        higher.
+        Queries are scored among the documents of all rows: with those of the drawn rows alone,
+        scores would be higher.
         """
         if are_scored_pairs(examples):
             return super().resampling(examples, predictions)
@@ -325,7 +328,7 @@ class RetrievalTask(Task[RetrievalExample, RetrievalPrediction[Vectors]], Generi
         return ndcg[queries]
 
     def degenerate(self, predictions: Sequence[RetrievalPrediction[Vectors]]) -> str | None:
-        """Return a message if all pairs are equally similar."""
+        """Return a message if all queries and documents are equally similar; None: not so."""
         pairs = [found for found in predictions if found.documents]
         if len(pairs) < 2 or np.ptp(self.paired(pairs)) > 0.0:
             return None

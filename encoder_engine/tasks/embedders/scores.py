@@ -39,7 +39,7 @@ NAMES = ("ndcg", "mrr", "map", "recall", "accuracy")
 
 
 class Corpus:
-    """The distinct documents of examples, and the relevant ones of each distinct query."""
+    """The distinct documents and queries of examples, and the documents relevant to each query."""
 
     def __init__(self, examples: Sequence[RetrievalExample]) -> None:
         self.documents: dict[str, int] = {}
@@ -55,7 +55,10 @@ class Corpus:
 
 
 def correlations(gold: Sequence[float], similarities: Sequence[float]) -> dict[str, float]:
-    """Return Spearman's and Pearson's correlation in percent; NaN for constant similarities."""
+    """Return Spearman's and Pearson's correlation of gold scores and similarities, in percent.
+
+    NaN for constant similarities.
+    """
     return {
         "spearman": 100.0 * spearman(gold, similarities),
         "pearson": 100.0 * pearson(gold, similarities),
@@ -65,7 +68,7 @@ def correlations(gold: Sequence[float], similarities: Sequence[float]) -> dict[s
 def unfit_for(
     metric: str | None, examples: Sequence[RetrievalExample], rankings: Sequence[str]
 ) -> tuple[int, str] | None:
-    """Return the first example that a metric cannot score, and a message that says how to mend it.
+    """Return the index of the first example that a metric cannot score, and how to mend it.
 
     Correlations score pairs whose gold scores differ; the metrics in ``rankings`` score other rows.
     None: every example can be scored, or ``metric`` is neither a correlation nor in ``rankings``.

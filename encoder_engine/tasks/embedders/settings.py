@@ -101,7 +101,7 @@ class ListSettings(RetrievalTask[Vectors]):
         return False
 
     def fit(self, examples: Sequence[RetrievalExample]) -> Self:
-        """Choose a loss that fits the rows.
+        """Return the task with a loss that fits the training rows.
 
         Raises :class:`InputError` for no row, and for rows that lack what the loss needs.
         """
@@ -169,7 +169,7 @@ def _check_positive(settings: object, *names: str) -> None:
 
 
 def stated_prompts(prompts: Mapping[str, str]) -> dict[str, str]:
-    """Return the prompts for ``query`` and ``document`` from a model directory's prompts."""
+    """Return the prompts of a model's directory for ``query`` and ``document``; "" without one."""
     named = document_prompt(prompts)
     return {
         "query": prompts.get("query") or "",

@@ -71,30 +71,30 @@ class SparseTask(SparseSettings):
         )
 
     def feature_offsets(self, items: Items) -> npt.NDArray[np.int64]:
-        """Return the offsets of each item's cached features: one feature row per token."""
+        """Return the offsets of each item's cached encoder outputs: one per token."""
         return items.token_offsets
 
     def make_model(self, encoder: Encoder) -> TaskModel:
-        """Make the model; its head is random until :meth:`begin_with` loads one."""
+        """Make the task's model; its head is random until :meth:`begin_with` loads one."""
         return embedders.SparseModel(encoder, self)
 
     def begin_with(self, model: TaskModel, checkpoint: str | os.PathLike[str]) -> None:
-        """Load the checkpoint's head for masked tokens; raise :class:`ConfigError` without one."""
+        """Load the checkpoint's head for masked tokens into the model; refuse one without."""
         assert isinstance(model, embedders.SparseModel)
         model.begin_with(checkpoint)
 
     def load_model(self, saved: SavedModel) -> TaskModel:
-        """Load a sparse embedder's masked language model."""
+        """Load the task's model, a masked language model, as a PyTorch module."""
         return embedders.SparseModel.load(saved, self)
 
     def load_compiled(self, source: CompiledSource) -> CompiledModel:
-        """Load a sparse embedder's masked language model for the compiled engine."""
+        """Load the task's model for the compiled engine (C++, on a CPU)."""
         return engines.CompiledModel(source.load_head("masked-lm", None), _weights)
 
     def decode(
         self, outputs: Outputs, items: Items, examples: Sequence[RetrievalExample]
     ) -> list[RetrievalPrediction[SparseVectors]]:
-        """Return the sparse vectors of each example's query and documents: weights above 0."""
+        """Return each example's query and documents as sparse vectors of the weights above 0."""
         del examples
         rows = [_sparse(vector) for vector in outputs["vectors"]]
         return [
@@ -109,7 +109,7 @@ class SparseTask(SparseSettings):
     def similarities(
         self, queries: Sequence[SparseVectors], documents: Sequence[SparseVectors]
     ) -> npt.NDArray[np.floating]:
-        """Return the inner products of all queries with all documents."""
+        """Return the inner products of all queries with all documents, [Q, N]."""
         width = queries[0].dimension
         return join_sparse(queries, width).similarity(join_sparse(documents, width))
 

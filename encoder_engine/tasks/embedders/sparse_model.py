@@ -34,7 +34,7 @@ QUERY_FLOPS, DOCUMENT_FLOPS = "query_flops", "document_flops"
 
 
 class SparseModel(StepModel):
-    """Weighs the vocabulary's tokens in each text, and computes the losses of a step's vectors.
+    """Computes texts' weights of the vocabulary's tokens, and the losses of a step's texts.
 
     The losses are the task's own and, unless their weights are 0, the FLOPS penalties of queries
     and of documents.
@@ -50,7 +50,7 @@ class SparseModel(StepModel):
 
     @classmethod
     def load(cls, saved: SavedModel, task: SparseSettings) -> Self:
-        """Load what :meth:`save_pretrained` wrote, in evaluation mode."""
+        """Load a model directory that :meth:`save_pretrained` wrote, in evaluation mode."""
         folder = encoder_directory(Path(saved.directory))
         trained = MaskedLM.from_pretrained(folder, *saved[1:])
         assert isinstance(trained.encoder, Encoder)
@@ -59,7 +59,7 @@ class SparseModel(StepModel):
         return model.eval()
 
     def begin_with(self, checkpoint: str | os.PathLike[str]) -> None:
-        """Load a checkpoint's head for masked tokens; raise :class:`ConfigError` without one."""
+        """Load a checkpoint's head for masked tokens; refuse a checkpoint without one."""
         try:
             trained = MaskedLM.from_pretrained(encoder_directory(Path(checkpoint)), "cpu")
         except TensorNamesError as error:
@@ -70,7 +70,7 @@ class SparseModel(StepModel):
         self.model.head.load_state_dict(trained.head.state_dict())
 
     def count_losses(self, targets: Mapping[str, Tensor]) -> dict[str, int]:
-        """Return the number of summands of each loss; a FLOPS penalty has one per text."""
+        """Return the number of terms of each loss; a FLOPS penalty has one per text."""
         positives, negatives = targets["num_positives"], targets["num_negatives"]
         found = super().count_losses(targets) | {
             QUERY_FLOPS: len(positives),
@@ -79,7 +79,7 @@ class SparseModel(StepModel):
         return {name: found[name] for name in self.weights}
 
     def features(self, inputs: Inputs) -> Tensor:
-        """Compute the hidden states of all tokens, [T, D]."""
+        """Compute the hidden states of all tokens, [T, D], which can be cached."""
         hidden_TD: Tensor = self.model.encode(inputs.batch).last_hidden_state
         return hidden_TD
 
@@ -92,7 +92,7 @@ class SparseModel(StepModel):
     def losses(
         self, vectors: Tensor, targets: Mapping[str, Tensor], share: tuple[int, int] = (0, 1)
     ) -> dict[str, LossSum]:
-        """Return the losses of all texts of a step, by name."""
+        """Return the losses of all texts of a step by name, each summed over its terms."""
         layout = StepLayout.of(targets)
         totals = {self.loss_name: self._loss(vectors, targets, layout, share)}
         for name, places in ((QUERY_FLOPS, layout.queries_I), (DOCUMENT_FLOPS, layout.documents)):

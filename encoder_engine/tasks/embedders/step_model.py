@@ -23,7 +23,10 @@ __all__ = ["StepModel"]
 
 
 class StepModel(CoupledModel, TaskModel):
-    """An encoder with a loss on all vectors of a step; by default in-batch negatives."""
+    """A model whose loss compares the vectors of all texts of a training step.
+
+    The loss is in-batch negatives unless it is named.
+    """
 
     targets_of_vectors: ClassVar[tuple[str, ...]] = (FEATURES,)
 
@@ -38,14 +41,14 @@ class StepModel(CoupledModel, TaskModel):
         self.train(encoder.training)
 
     def counts(self, inputs: Inputs) -> dict[str, int]:
-        """Return the number of summands of each loss in a micro-batch."""
+        """Return the number of terms of each loss in a micro-batch."""
         return self.count_losses(inputs.targets)
 
     def count_losses(self, targets: Mapping[str, Tensor]) -> dict[str, int]:
-        """Return the number of summands of each loss, from a step's targets."""
+        """Return the number of terms of each loss, by the targets of a micro-batch or step."""
         return {self.loss_name: count_terms(self.loss_name, targets)}
 
     @torch.no_grad()
     def outputs(self, inputs: Inputs) -> dict[str, npt.NDArray[Any]]:
-        """Compute ``vectors``: one per text in order, float32 or float64."""
+        """Compute ``vectors``, one per text or per token that MaxSim compares, as an array."""
         return {"vectors": self.embed(inputs).cpu().numpy()}

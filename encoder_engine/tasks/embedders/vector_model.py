@@ -35,7 +35,7 @@ _ONE_ROW = (("cls",), ("lasttoken",))
 
 
 class EmbeddingModel(StepModel):
-    """Pools one vector per text, and computes the loss over all vectors of a step."""
+    """Pools one vector per text from an encoder; computes the loss of a step's vectors."""
 
     def __init__(self, encoder: Encoder, task: EmbeddingSettings) -> None:
         super().__init__(encoder, task.loss)
@@ -69,7 +69,7 @@ class EmbeddingModel(StepModel):
     def losses(
         self, vectors: Tensor, targets: Mapping[str, Tensor], share: tuple[int, int] = (0, 1)
     ) -> dict[str, LossSum]:
-        """Return the loss of all texts of a step, by name."""
+        """Return the loss of all texts of a step by its name, summed over its terms."""
 
         def loss(vectors_SD: Tensor) -> Tensor:
             return step_loss(self.task, vectors_SD, targets, share)

@@ -1,4 +1,4 @@
-"""Engines of tasks' models: compute the outputs that a task decodes, with PyTorch or without.
+"""Engines that run the models of tasks, with PyTorch or without, for tasks to decode.
 
 They are imported at their first use, because they need PyTorch or the extension.
 """

@@ -1,4 +1,4 @@
-"""Runs a task's model on the compiled engine: on a CPU, without PyTorch."""
+"""Runs a task's model on the compiled engine: in C++ on a CPU, without PyTorch."""
 
 from __future__ import annotations
 
@@ -29,5 +29,5 @@ class CompiledModel(CompiledEngine):
         self._compute = compute
 
     def outputs(self, batch: TaskBatch) -> dict[str, npt.NDArray[Any]]:
-        """Compute the arrays that the task's ``decode`` reads, for a batch."""
+        """Compute the arrays that the task's ``decode`` reads, for a batch of items."""
         return self._compute(self, batch)

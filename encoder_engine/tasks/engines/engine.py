@@ -27,14 +27,14 @@ class TaskEngine(Engine, Protocol):
     def spec(self) -> EncoderSpec: ...  # noqa: D102
 
     def outputs(self, batch: TaskBatch) -> dict[str, npt.NDArray[Any]]:
-        """Compute the arrays that the task's ``decode`` reads, without gradients or loss.
+        """Compute the arrays that the task's ``decode`` reads for a batch, without gradients.
 
         Raises :class:`OutOfDeviceMemoryError`.
         """
 
 
 def task_engine(model: TaskEngine | TaskModel) -> TaskEngine:
-    """Return an engine for a model; an engine is returned unchanged."""
+    """Return the engine that runs a task's model; an engine is returned unchanged."""
     if hasattr(model, "run"):
         return cast("TaskEngine", model)
     return engines.TaskModule(cast("TaskModel", model))

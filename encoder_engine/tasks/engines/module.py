@@ -25,9 +25,9 @@ class TaskModule(ModuleEngine):
         self.model = model
 
     def outputs(self, batch: TaskBatch) -> dict[str, npt.NDArray[Any]]:
-        """Compute the outputs in evaluation mode; the model returns to its former mode.
+        """Compute the arrays that the task's ``decode`` reads, in evaluation mode.
 
-        Raises :class:`OutOfDeviceMemoryError`.
+        The model then returns to its former mode. Raises :class:`OutOfDeviceMemoryError`.
         """
         return self._within_memory(partial(self._outputs, batch))
 

@@ -86,12 +86,12 @@ class CompiledSource:
         return (self.directory / ADAPTER).is_file()
 
     def load_encoder(self) -> CompiledEngine:
-        """Load the encoder without a head."""
+        """Load the encoder of the directory, without a head, for the compiled engine."""
         with self._knowing_heads():
             return compiled_engine(encoder_directory(self.directory), self.request)
 
     def load_head(self, head: HeadTask, labels: Sequence[str] | None) -> CompiledEngine:
-        """Load an encoder with a head in transformers' layout; ``labels``: its outputs."""
+        """Load the directory's encoder with its head; ``labels``: the names of its outputs."""
         folder = encoder_directory(self.directory)
         with self._knowing_heads():
             return compiled_engine(

@@ -45,7 +45,7 @@ class AnswerModel(TaskModel):
 
     @classmethod
     def new(cls, encoder: Encoder, labels: Sequence[str]) -> Self:
-        """Make a model with a random head."""
+        """Make the model from an encoder, with a random head."""
         encoder.pooler = None
         return cls(new_head_model(QuestionAnswering, encoder, labels))
 
@@ -59,7 +59,7 @@ class AnswerModel(TaskModel):
         return {"cross_entropy": len(inputs.batch.sequences)}
 
     def features(self, inputs: Inputs) -> Tensor:
-        """Compute the hidden states of all tokens, [T, D]."""
+        """Compute the hidden states of all tokens, [T, D], which can be cached."""
         hidden_TD: Tensor = self.model.encode(inputs.batch).last_hidden_state
         return hidden_TD
 
@@ -71,7 +71,7 @@ class AnswerModel(TaskModel):
         return Spans(*self.model.head(rows_TD).unbind(1))
 
     def forward(self, inputs: Inputs) -> dict[str, LossSum]:
-        """Return the summed loss of the windows."""
+        """Return the loss, summed over the windows."""
         spans = self._spans(inputs)
         sequences = inputs.batch.sequences.to(spans.start_T.device)
         parts = [
@@ -82,7 +82,7 @@ class AnswerModel(TaskModel):
 
     @torch.no_grad()
     def outputs(self, inputs: Inputs) -> dict[str, npt.NDArray[Any]]:
-        """Compute the logits ``starts`` and ``ends``, [T]."""
+        """Compute the logits ``starts`` and ``ends`` of all tokens, [T] each."""
         spans = self._spans(inputs)
         return {
             "starts": full_precision(spans.start_T).cpu().numpy(),
@@ -91,7 +91,7 @@ class AnswerModel(TaskModel):
 
 
 def window_cross_entropy(logits_T: Tensor, sequences: Sequences, places_B: Tensor) -> Tensor:
-    """Return the cross-entropy of one target token per window (softmax over the window), summed."""
+    """Return the cross-entropy of one target token per window, summed; softmax over the window."""
     owners_T = sequences.sequence_ids
     highest_B = logits_T.new_full((len(sequences),), -torch.inf)
     highest_B = highest_B.scatter_reduce(0, owners_T, logits_T.detach(), "amax")

@@ -1,4 +1,4 @@
-"""Adds a new task head, with label names, to an encoder."""
+"""Adds a new head for a task, with the names of its outputs, to an encoder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Turns batches of arrays into the tensors that models take."""
+"""Converts batches of NumPy arrays to the tensors that models take."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["as_inputs", "packed_batch"]
 
 
 def as_inputs(batch: TaskBatch) -> Inputs:
-    """Return a batch of arrays as tensors on the CPU."""
+    """Convert a batch of arrays to tensors on the CPU."""
     packed = packed_batch(batch.rows)
     rows = None
     if batch.chosen is not None:

@@ -35,7 +35,7 @@ __all__ = ["ListModel"]
 
 
 class ListModel(TaskModel):
-    """A head that gives each text one score, and a loss over lists of scores.
+    """Gives each text one score by a head, and computes a loss of lists of scores.
 
     ``loss_name``: ``"cross_entropy"`` of a multiple choice's right endings; ``"binary"`` or
     ``"listwise"`` of documents.
@@ -50,7 +50,7 @@ class ListModel(TaskModel):
 
     @classmethod
     def new(cls, encoder: Encoder, loss_name: str) -> Self:
-        """Make a model with a random head."""
+        """Make the model from an encoder, with a random head."""
         return cls(new_head_model(_head(loss_name), encoder, ("score",)), loss_name)
 
     @classmethod
@@ -59,7 +59,7 @@ class ListModel(TaskModel):
         return cls(_head(loss_name).from_pretrained(*saved), loss_name)
 
     def counts(self, inputs: Inputs) -> dict[str, int]:
-        """Return the number of summands of the loss: texts for a binary loss, else lists."""
+        """Return the number of terms of the loss: texts for a binary loss, else lists."""
         of_texts = self._loss_name == "binary"
         return {self._loss_name: len(inputs.targets[LABELS if of_texts else SIZES])}
 
@@ -71,7 +71,7 @@ class ListModel(TaskModel):
         return sequence_logits(self.model, inputs).squeeze(1)
 
     def forward(self, inputs: Inputs) -> dict[str, LossSum]:
-        """Return the loss, summed over texts or lists."""
+        """Return the loss, summed over the texts or lists of a batch."""
         scores_N, sizes_B = self._scores(inputs), inputs.targets[SIZES]
         lists_N = torch.arange(len(sizes_B), device=sizes_B.device).repeat_interleave(sizes_B)
         labels_N = inputs.targets[LABELS].to(scores_N.dtype)
@@ -79,7 +79,7 @@ class ListModel(TaskModel):
 
     @torch.no_grad()
     def outputs(self, inputs: Inputs) -> dict[str, npt.NDArray[Any]]:
-        """Compute ``scores``, float32 or float64 [N]."""
+        """Compute ``scores``, one per text, float32 or float64 [N]."""
         return {"scores": self._scores(inputs).cpu().numpy()}
 
 

@@ -44,7 +44,7 @@ __all__ = [
 
 
 class SequenceModel(TaskModel):
-    """A model with a head on whole texts, and the loss of its logits."""
+    """A head that gives logits for whole texts, and the loss of the logits."""
 
     def __init__(self, model: SequenceClassification, loss_name: str, loss: Loss) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class SequenceModel(TaskModel):
     def new(
         cls, encoder: Encoder, labels: Sequence[str], problem_type: str, loss_name: str, loss: Loss
     ) -> Self:
-        """Make a model with a random head."""
+        """Make the model from an encoder, with a random head."""
         model = new_head_model(SequenceClassification, encoder, labels)
         model.config["problem_type"] = problem_type
         return cls(model, loss_name, loss)
@@ -68,7 +68,7 @@ class SequenceModel(TaskModel):
         return cls(SequenceClassification.from_pretrained(*saved), loss_name, loss)
 
     def counts(self, inputs: Inputs) -> dict[str, int]:
-        """Return the number of sequences."""
+        """Return the number of sequences, over which the loss is averaged."""
         return {self._loss_name: len(inputs.batch.sequences)}
 
     def features(self, inputs: Inputs) -> Tensor | None:
@@ -76,11 +76,11 @@ class SequenceModel(TaskModel):
         return sequence_features(self.model, inputs)
 
     def paddings(self, inputs: Inputs) -> Mapping[str, Padding] | None:
-        """Tell CUDA graphs not to pad the target; None if features are cached, for no graph."""
+        """Return that no target is padded for CUDA graphs; None: no graphs, for cached features."""
         return None if FEATURES in inputs.targets else {"target": Padding()}
 
     def forward(self, inputs: Inputs) -> dict[str, LossSum]:
-        """Return the loss, summed over sequences."""
+        """Return the loss, summed over the sequences of a batch."""
         target = inputs.targets["target"]
         # A CUDA graph of fixed sizes computes further sequences, which are not scored.
         logits = sequence_logits(self.model, inputs)[: len(target)]
@@ -89,7 +89,7 @@ class SequenceModel(TaskModel):
 
     @torch.no_grad()
     def outputs(self, inputs: Inputs) -> dict[str, npt.NDArray[Any]]:
-        """Compute ``logits``, float32 or float64 [B, C]."""
+        """Compute ``logits`` of the sequences, float32 or float64 [B, C]."""
         return {"logits": sequence_logits(self.model, inputs).cpu().numpy()}
 
 
@@ -124,7 +124,7 @@ def full_precision(logits: Tensor) -> Tensor:
 def class_loss(
     logits_BC: Tensor, target: Tensor, *, weights: Sequence[float], label_smoothing: float
 ) -> Tensor:
-    """Return the cross-entropy summed over rows; ``weights``: one per class; empty: all 1."""
+    """Return the cross-entropy of logits summed over rows; ``weights``: by class; empty: all 1."""
     weight = torch.tensor(weights).to(logits_BC) if weights else None
     return F.cross_entropy(
         logits_BC, target, weight=weight, reduction="sum", label_smoothing=label_smoothing
@@ -132,7 +132,7 @@ def class_loss(
 
 
 def label_set_loss(logits_BC: Tensor, target_BC: Tensor) -> Tensor:
-    """Return the binary cross-entropy, averaged over labels and summed over rows."""
+    """Return the binary cross-entropy of logits, averaged over labels and summed over rows."""
     target_BC = target_BC.to(logits_BC.dtype)
     each = F.binary_cross_entropy_with_logits(logits_BC, target_BC, reduction="sum")
     return each / logits_BC.shape[1]

@@ -32,13 +32,13 @@ class TaskModel(TrainingModel):
 
     @property
     def head_model(self) -> HeadModel | None:
-        """The encoder with a head in transformers' layout; None: transformers has none such."""
+        """The encoder with a head that transformers knows; None: transformers has none such."""
         found = self._modules.get("model")
         return found if isinstance(found, HeadModel) else None
 
     @property
     def own_modules(self) -> dict[str, nn.Module]:
-        """The modules with weights outside the encoder and ``head_model``, such as a CRF."""
+        """The modules outside the encoder and ``head_model`` that have weights, such as a CRF."""
         known = (self.encoder, self.head_model)
         return {
             name: part
@@ -47,7 +47,7 @@ class TaskModel(TrainingModel):
         }
 
     def train(self, mode: bool = True) -> Self:
-        """Set the mode; frozen layers below the first trainable layer never apply dropout."""
+        """Set the mode of training; frozen layers below all trained layers never apply dropout."""
         super().train(mode)
         if mode:
             for part in (self.encoder.embedding, *self.encoder.blocks):
@@ -59,8 +59,8 @@ class TaskModel(TrainingModel):
     def features(self, inputs: Inputs) -> Tensor | None:
         """Compute the hidden states [n, D] that the head reads, to cache those of a frozen encoder.
 
-        Given back as the target ``features``, these replace the computation of the encoder. None:
-        the model cannot use cached features.
+        As the target ``features`` of a later batch, these replace the computation of the encoder.
+        None: the model cannot use cached features.
         """
         del inputs
         return None
@@ -70,7 +70,7 @@ class TaskModel(TrainingModel):
         """Compute the arrays that the task's ``decode`` reads, without gradients or loss."""
 
     def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
-        """Write encoder and head in transformers' layout."""
+        """Write the encoder with its head into a directory, in transformers' layout."""
         if self.head_model is None:
             raise NotImplementedError(f"{type(self).__name__} has no head model to write")
         self.head_model.save_pretrained(directory)

@@ -1,1 +1,1 @@
-"""Extractive question answering: the decoding of logits into answers."""
+"""Extractive question answering: decodes a model's logits to answers."""

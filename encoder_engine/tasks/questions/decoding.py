@@ -23,7 +23,7 @@ __all__ = ["Answer", "QuestionWindow", "best_null_threshold", "n_best", "null_sc
 
 
 class QuestionWindow(NamedTuple):
-    """The logits of a window, and the range of its context tokens.
+    """The logits of a window of a question's context, and the range of the context's tokens.
 
     ``starts``, ``ends`` [n]: logits of all tokens of the window.
     ``first``, ``stop``: the context is tokens ``first`` to ``stop - 1``. ``chars`` int64 [stop -
@@ -49,7 +49,7 @@ class Answer(NamedTuple):
 def n_best(
     windows: Sequence[QuestionWindow], context: str, *, num_best: int, max_tokens: int
 ) -> list[Answer]:
-    """Return the best answers over all windows, highest score first, each span once.
+    """Return the best answers over all windows of a context, best first, each span once.
 
     In each window the ``num_best`` best starts and ends are paired, if the end is not before the
     start and the span has at most ``max_tokens`` tokens. Ties go to the earlier window, then start,

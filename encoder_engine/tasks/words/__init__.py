@@ -1,4 +1,4 @@
-"""Tasks on sentences of given words: rows, windows, models, decoding and scores.
+"""Tasks on sentences given as lists of words: rows, windows, models, decoding and scores.
 
 The models, which need PyTorch or the extension, are imported at their first use.
 """

@@ -1,4 +1,4 @@
-"""Models of tasks on words for the compiled engine, without PyTorch."""
+"""Models of tasks on lists of words for the compiled engine, without PyTorch."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = ["load_spans", "load_tagger"]
 def load_tagger(
     source: CompiledSource, labels: Sequence[str], legal: LegalTags | None
 ) -> CompiledModel:
-    """Load an encoder with a head for words; ``legal``: the legal tags of a CRF; None: no CRF."""
+    """Load an encoder with a tagging head; ``legal``: the legal tags of a CRF; None: no CRF."""
     engine, scores = source.load_head("token-classification", labels), {}
     if legal is not None:
         count = len(labels)

@@ -1,4 +1,4 @@
-"""Scores of tagged sentences, in percent."""
+"""Scores of sentences' predicted tags, in percent."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TAG_SCORES = ("accuracy", "macro_f1")
 
 
 def scores_of_entities(gold: Rows, predicted: Rows) -> dict[str, float]:
-    """Return entity precision, recall and F1 by both countings, and word accuracy."""
+    """Return precision, recall and F1 of entities, as conlleval and strictly; and word accuracy."""
     found = {}
     for convention in CONVENTIONS:
         whole = entity_scores(gold, predicted, convention)[""]
@@ -51,7 +51,7 @@ def scores_of_tags(gold: Rows, predicted: Rows, labels: Sequence[str]) -> dict[s
 
 
 def row_f1(gold: Rows, predicted: Rows, *, entities: bool) -> npt.NDArray[np.float64]:
-    """Return each sentence's entity F1 (1 if there are no entities), or its accuracy of tags."""
+    """Return each sentence's F1 of entities (1 without any) or accuracy of tags, from 0 to 1."""
     if not entities:
         return np.array(
             [_accuracy([one], [two]) / 100.0 for one, two in zip(gold, predicted, strict=True)]
@@ -60,13 +60,13 @@ def row_f1(gold: Rows, predicted: Rows, *, entities: bool) -> npt.NDArray[np.flo
 
 
 def entity_details(gold: Rows, predicted: Rows) -> dict[str, Any]:
-    """Return the scores of each entity type, counted as conlleval does."""
+    """Return the scores of each entity type, counted as conlleval does, for the HTML report."""
     scores = entity_scores(gold, predicted)
     return {"entities": {kind: score._asdict() for kind, score in scores.items() if kind}}
 
 
 def plain_details(gold: Rows, predicted: Rows, labels: Sequence[str]) -> dict[str, Any]:
-    """Return the confusion matrix of the tags."""
+    """Return the confusion matrix of the tags, for the HTML report."""
     return confusion_details(*_classes(gold, predicted, labels), labels)
 
 

@@ -37,7 +37,7 @@ __all__ = ["SpanModel"]
 
 
 class SpanModel(TaskModel):
-    """Computes logits of all spans; the loss is the spans' summed cross-entropy divided by words.
+    """Computes logits of all spans of words; the loss is their summed cross-entropy per word.
 
     The target is ``classes`` int64 [S], in the order of the head's spans; -1 for spans that another
     window scores.
@@ -76,7 +76,7 @@ class SpanModel(TaskModel):
         return {"cross_entropy": int((singles != NOT_HERE).sum())}
 
     def features(self, inputs: Inputs) -> Tensor:
-        """Compute the hidden states of the first subwords of M words, [M, D]."""
+        """Compute the hidden states of the first subwords of a batch's M words, [M, D]."""
         hidden_MD: Tensor = self.encoder(
             inputs.batch, output_pooled=False, rows=inputs.rows
         ).last_hidden_state
@@ -90,7 +90,7 @@ class SpanModel(TaskModel):
         return full_precision(self.head(rows_MD, inputs.rows.within))
 
     def forward(self, inputs: Inputs) -> dict[str, LossSum]:
-        """Return the summed cross-entropy of the spans."""
+        """Return the cross-entropy summed over the spans of a batch."""
         total = F.cross_entropy(
             self._logits(inputs),
             inputs.targets["classes"],

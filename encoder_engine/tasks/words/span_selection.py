@@ -63,7 +63,7 @@ def crossing(one: Sequence[Any], two: Sequence[Any], *, nested: bool) -> bool:
 
 
 def select_spans(candidates: Iterable[PredictedSpan], *, nested: bool) -> tuple[PredictedSpan, ...]:
-    """Select spans greedily, highest score first; leave out spans that a selected one excludes.
+    """Select spans greedily, highest score first; leave out what a selected span excludes.
 
     Of equal scores the earlier and shorter span comes first. The selected spans above any threshold
     are a prefix of the result, because only a span of higher score can exclude another.

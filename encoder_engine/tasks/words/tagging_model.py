@@ -68,7 +68,7 @@ class TaggingModel(TaskModel):
     def new(
         cls, encoder: Encoder, labels: Sequence[str], legal: LegalTags | None, **options: Any
     ) -> Any:
-        """Make a model with a random head; ``legal``: a CRF's legal tags; None: no CRF."""
+        """Make the model from an encoder; ``legal``: the legal tags of a CRF; None: no CRF."""
         crf = None if legal is None else CRF(len(labels), legal)
         return cls(new_head_model(TokenClassification, encoder, labels), crf, **options)
 
@@ -103,7 +103,7 @@ class TaggingModel(TaskModel):
         return full_precision(self.model.head(rows_MD))
 
     def forward(self, inputs: Inputs) -> dict[str, LossSum]:
-        """Return the summed loss of the tokens."""
+        """Return the loss, summed over the tagged tokens."""
         logits_MK, tags_M = self._logits(inputs), inputs.targets["tags"]
         if self.crf is None:
             weight = (
@@ -128,7 +128,7 @@ class TaggingModel(TaskModel):
 
     @torch.no_grad()
     def outputs(self, inputs: Inputs) -> dict[str, npt.NDArray[Any]]:
-        """Compute ``logits`` [M, K], and the CRF's ``start``, ``end`` and ``transitions``."""
+        """Compute ``logits`` [M, K] and, of a CRF, ``start``, ``end`` and ``transitions``."""
         found = {"logits": self._logits(inputs).cpu().numpy()}
         if self.crf is not None:
             names = ("start", "end", "transitions")

@@ -24,12 +24,12 @@ def is_bio(tags: Iterable[str]) -> bool:
 
 
 def entity_types(tags: Iterable[str]) -> tuple[str, ...]:
-    """Return the types of BIO tags, in alphabetical order."""
+    """Return the entity types in BIO tags, in alphabetical order."""
     return tuple(sorted({tag[2:] for tag in tags if tag != OUTSIDE}))
 
 
 def bio_labels(types: Sequence[str]) -> tuple[str, ...]:
-    """Return O, B- of each type and I- of each type."""
+    """Return the BIO tags of entity types: O, B- of each type, I- of each type."""
     return (OUTSIDE, *(f"B-{kind}" for kind in types), *(f"I-{kind}" for kind in types))
 
 

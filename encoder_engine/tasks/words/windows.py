@@ -133,7 +133,7 @@ def marks_spaces(tokenizer: Tokenizer) -> bool:
 
 
 def template_ids(tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
-    """Return the special tokens before and after a text."""
+    """Return the ids of the special tokens before a text, and of those after it."""
     parts: tuple[list[int], list[int]] = ([], [])
     after = 0
     for piece in tokenizer.spec.single:
@@ -172,7 +172,7 @@ def _texts(encoding: Encoding) -> _Texts:
 
 
 def _first_tokens(texts: _Texts) -> Booleans:
-    """Mark the first token of each word, bool [T]; T tokens of all sentences."""
+    """Mark the first token of each word, bool [T], of the T tokens of all sentences."""
     words = texts.words
     changed = np.r_[True, words[1:] != words[:-1]] if len(words) else np.zeros(0, np.bool_)
     changed[texts.offsets[:-1][np.diff(texts.offsets) > 0]] = True
@@ -194,7 +194,7 @@ def _warn_of_silent(texts: _Texts, firsts: Booleans, num_words: Integers) -> Non
 
 
 def _whole(texts: _Texts, read: Booleans, num_words: Integers) -> Items:
-    """Return each sentence as one item, when none is too long."""
+    """Return each sentence as one item; none may be too long."""
     owners = np.repeat(np.arange(len(num_words)), np.diff(texts.offsets))
     return _items(
         texts, np.arange(len(texts.ids)), np.arange(len(num_words)), owners, read, num_words, 0
@@ -204,7 +204,7 @@ def _whole(texts: _Texts, read: Booleans, num_words: Integers) -> Items:
 def _cut(
     texts: _Texts, read: Booleans, num_words: Integers, windows: Windows, *, partition: bool
 ) -> Items:
-    """Return long sentences as several windows, and every other sentence as one item."""
+    """Return long sentences as several items, their windows, and others as one item each."""
     room = windows.max_length - texts.before - texts.after
     index: list[Integers] = []
     kept: list[Booleans] = []
@@ -283,7 +283,10 @@ def window_contexts(words: Integers, room: int, overlap: int) -> list[WordWindow
 
 
 def _owners(windows: list[WordWindow], num_words: int) -> Integers:
-    """Return the index of each word's window of maximum context; of equals the first."""
+    """Return the index of the window that each word belongs to; -1: the word has no token.
+
+    It is the window with the most tokens on both sides of the word; of equals the first.
+    """
     best = np.full(num_words, -1, np.int64)
     owners = np.full(num_words, -1, np.int64)
     for number, window in enumerate(windows):
@@ -303,7 +306,11 @@ def _items(
     num_words: Integers,
     num_truncated: int,
 ) -> Items:
-    """Make items of the tokens ``index`` [t]; ``owners`` [t]: the item of each token, ascending."""
+    """Make items of the tokens with the indices ``index`` [t].
+
+    ``owners`` [t]: the item of each token, ascending. ``kept`` [t]: whether the model's head reads
+    it.
+    """
     ends = np.zeros(len(examples) + 1, np.int64)
     np.cumsum(np.bincount(owners, minlength=len(examples)), out=ends[1:])
     rows = np.flatnonzero(kept)

@@ -22,7 +22,7 @@ Prediction = TypeVar("Prediction")
 
 @dataclass(frozen=True, kw_only=True)
 class WordTask(Task[Example, Prediction], Generic[Example, Prediction]):
-    """A task on lists of words.
+    """A task on sentences that are given as lists of words.
 
     ``words``, ``tags``: the columns of lists; in CoNLL-U a field such as ``upos``.
     ``format``: the file format; ``"auto"``: by suffix, where .txt is CoNLL.
@@ -43,7 +43,7 @@ class WordTask(Task[Example, Prediction], Generic[Example, Prediction]):
     spaced: bool = False
 
     def records(self, path: str | os.PathLike[str]) -> Iterator[Record] | None:
-        """Read the sentences of a CoNLL or CoNLL-U file; None for tables."""
+        """Yield the sentences of a CoNLL or CoNLL-U file; None: the file is a table."""
         suffix, kind = plain_suffix(path), self.format
         if kind == "auto" and suffix == ".conllu":
             kind = "conllu"
@@ -62,14 +62,14 @@ class WordTask(Task[Example, Prediction], Generic[Example, Prediction]):
         return None
 
     def read_words(self, record: Record) -> list[str]:
-        """Return the words of a row."""
+        """Return the words in a row of a file."""
         words = record.names_of(self.words)
         if not words:
             record.refuse(f"{self.words} is empty; a sentence has at least one word")
         return words
 
     def read_tags(self, record: Record, num_words: int) -> list[str]:
-        """Return the tags of a row, one for each word."""
+        """Return the tags in a row of a file, one for each word."""
         tags = record.names_of(self.tags)
         if len(tags) != num_words:
             record.refuse(f"there are {num_words} words and {len(tags)} tags; each word has one")

@@ -1,1 +1,1 @@
-"""Makes tokenizers callable with the arguments of transformers' fast tokenizers."""
+"""Makes tokenizers callable, with the arguments and results of transformers' fast tokenizers."""

@@ -1,4 +1,4 @@
-"""A dict of a tokenizer call's fields, with the members of transformers' BatchEncoding."""
+"""A tokenizer call's result: a dict of fields, with the members of transformers' BatchEncoding."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ __all__ = ["BatchEncoding", "CharSpan", "TokenSpan", "batch_class"]
 
 
 class CharSpan(NamedTuple):
-    """Characters ``[start, end)`` of a text."""
+    """The characters from ``start`` to ``end - 1`` of a text."""
 
     start: int
     end: int
 
 
 class TokenSpan(NamedTuple):
-    """Tokens ``[start, end)`` of a row."""
+    """The tokens from ``start`` to ``end - 1`` of a row."""
 
     start: int
     end: int
 
 
 def _of_row(name: str, what: str, span: type[CharSpan | TokenSpan] | None = None) -> Any:
-    """Make a method that calls a :class:`RowEncoding` method of one row of the batch."""
+    """Make a method, such as ``token_to_word``, that calls the one of a :class:`RowEncoding`."""
     unit = name.partition("_to_")[0]
     names = (f"batch_or_{unit}_index", f"{unit}_index", "sequence_index")
 
@@ -52,7 +52,10 @@ def _of_row(name: str, what: str, span: type[CharSpan | TokenSpan] | None = None
 
 
 class BatchEncoding(UserDict[str, Any]):
-    """The fields of a tokenizer call's result by name, such as ``input_ids``; its rows by index."""
+    """The fields of a tokenizer call's result by name, such as ``input_ids``; its rows by index.
+
+    A row is what one text or pair was tokenized to.
+    """
 
     def __init__(
         self,
@@ -73,7 +76,7 @@ class BatchEncoding(UserDict[str, Any]):
         return self.encodings[item]
 
     def __getattr__(self, name: str) -> Any:
-        """Return a field as an attribute."""
+        """Return a field of the result, such as ``input_ids``, as an attribute."""
         if name != "data" and name in self.data:
             return self.data[name]
         raise AttributeError(f"this BatchEncoding has no field {name!r}")
@@ -84,15 +87,15 @@ class BatchEncoding(UserDict[str, Any]):
         return self.encodings is not None
 
     def tokens(self, batch_index: int = 0) -> list[str]:
-        """Return a row's tokens."""
+        """Return the tokens of one row (a text or pair of the batch) as strings."""
         return list(self[batch_index].tokens)
 
     def sequence_ids(self, batch_index: int = 0) -> list[int | None]:
-        """Return, for each token of a row, 0 or 1 for its text, or ``None`` for special tokens."""
+        """Return, per token of one row, 0 or 1 for its text; ``None`` for special tokens."""
         return list(self[batch_index].sequence_ids)
 
     def word_ids(self, batch_index: int = 0) -> list[int | None]:
-        """Return the index of each token's word in a row, or ``None``."""
+        """Return, per token of one row, its word's index; ``None`` for special tokens."""
         return list(self[batch_index].word_ids)
 
     token_to_sequence: Callable[..., int | None] = _of_row("token_to_sequence", "a token's text")
@@ -104,7 +107,7 @@ class BatchEncoding(UserDict[str, Any]):
     char_to_word: Callable[..., int | None] = _of_row("char_to_word", "a character's word")
 
     def to(self, device: Any, *, non_blocking: bool = False) -> BatchEncoding:
-        """Move tensors to a device; returns this object."""
+        """Move the fields that are tensors to a device, in place; return this object."""
         for name, values in self.data.items():
             if hasattr(values, "to"):
                 self.data[name] = values.to(device=device, non_blocking=non_blocking)

@@ -1,4 +1,4 @@
-"""Tokenizes the texts of a call: collects them into a batch, encodes it, lays out the result."""
+"""A tokenizer call: collects its texts into a batch, encodes it, and lays out the result."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def call(
     make: Callable[..., Any],
     tokens_of: Callable[[int, list[int]], list[str]],
 ) -> Any:
-    """Encode a text, a batch, a pair or a batch of pairs.
+    """Encode a text, a batch of texts, a pair of texts or a batch of pairs; return the result.
 
     ``make``: the class of the result, which takes fields, rows and ``n_sequences``.
     ``tokens_of``: a function from a row's index and its ids to its tokens.
@@ -60,7 +60,7 @@ def call(
 
 
 def split_texts(text: Any, pair: Any, *, words: bool) -> tuple[Any, Any, bool]:
-    """Return the first texts, the second texts or ``None``, and whether the input is a batch.
+    """Return first texts, second texts or ``None``, and whether the call has a batch or one text.
 
     Raises :class:`InputError` where some rows of a batch are pairs and others are not.
     """

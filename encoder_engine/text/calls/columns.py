@@ -20,7 +20,7 @@ ATTRIBUTES = {"token_type_ids": "type_ids"}
 
 
 class Columns:
-    """The fields of an encoding, padded as the call's options say.
+    """The fields of a tokenizer call's result, made of an encoding and padded as the options say.
 
     Arrays are views of the extension's buffers, and lists are made in C++: no Python loop runs over
     tokens.
@@ -53,7 +53,7 @@ class Columns:
         return [*map(len, self.id_lists)]
 
     def as_fields(self) -> dict[str, Any]:
-        """Return the result's fields by name."""
+        """Return the fields by name: lists, arrays or tensors, as the call's options say."""
         options = self._options
         if options.tensors is None:
             fields: dict[str, Any] = {name: self.lists(name) for name in options.columns}
@@ -71,7 +71,7 @@ class Columns:
         return fields
 
     def lists(self, name: str) -> list[Any]:
-        """Return a field as one list per row."""
+        """Return a field, such as ``attention_mask``, as one list per row."""
         encoding, options = self._encoding, self._options
         if name == "input_ids":
             return self.id_lists
@@ -124,7 +124,7 @@ class Columns:
         return fields
 
     def _ragged(self, name: str) -> Any:
-        """Return an object array with one array per row, as transformers does for NumPy."""
+        """Return a field as an object array with one array per row, as transformers does."""
         rows = self.lists(name)
         if name == "length":
             return np.asarray(rows, np.int64)
@@ -137,7 +137,7 @@ class Columns:
 
 
 def padded_width(longest: int, options: CallOptions) -> int:
-    """Return the width to pad rows to; 0 without padding."""
+    """Return the number of tokens to pad rows to, given the longest row's; 0 without padding."""
     if options.padding == "do_not_pad":
         return 0
     width = longest if options.padding == "longest" else options.max_length or 0
@@ -154,7 +154,7 @@ def ragged_error(lengths: IntArray) -> InputError:
 
 
 def as_tensor(values: Any) -> Any:
-    """Return an array or lists as a PyTorch tensor; it shares the memory of an array."""
+    """Return an array, whose memory is shared, or lists of numbers as a PyTorch tensor."""
     from encoder_engine.packing.tensors import as_tensor as convert
 
     return convert(values)

@@ -33,7 +33,7 @@ TRUNCATION = ("longest_first", "only_first", "only_second", "do_not_truncate")
 
 @dataclass(frozen=True, kw_only=True)
 class CallOptions:
-    """The settings of one call.
+    """The settings of one tokenizer call.
 
     padding: one of :data:`PADDING`.
     truncation: one of :data:`TRUNCATION`.
@@ -61,7 +61,7 @@ class CallOptions:
 
     @property
     def fills(self) -> dict[str, int]:
-        """The padding value of each integer field, by the field's name."""
+        """The number that padding tokens have in each field of integers, by the field's name."""
         return {
             "input_ids": self.pad_id,
             "token_type_ids": self.pad_type_id,
@@ -76,18 +76,18 @@ class CallOptions:
 
     @property
     def ignores_max_length(self) -> bool:
-        """True if ``max_length`` was given, but neither truncates nor pads."""
+        """True if ``max_length`` was given and has no effect: it neither truncates nor pads."""
         return self.padding == "longest" and self.max_length is not None and not self.truncates
 
 
 class RememberedOptions:
-    """A cache of checked :class:`CallOptions` by arguments: checking takes 15 us a call."""
+    """A cache of checked :class:`CallOptions`, by a call's arguments: checking takes 15 us."""
 
     def __init__(self) -> None:
         self._options: dict[object, CallOptions] = {}
 
     def get(self, key: tuple[Any, ...]) -> CallOptions | None:
-        """Return the cached options of these arguments, or ``None``."""
+        """Return the cached options of a call with these arguments; ``None``: there are none."""
         try:
             return self._options.get(_typed(key))
         except TypeError:
@@ -101,14 +101,14 @@ class RememberedOptions:
 
 
 def _typed(key: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Add the types to a cache key: True equals 1, and 8 equals 8.0, but not both are accepted."""
+    """Return a cache key with its values' types: 8 is accepted where the equal 8.0 is refused."""
     return (key, *map(type, key))
 
 
 def choose_columns(
     *, types: bool, mask: bool, special: bool = False, offsets: bool = False, length: bool = False
 ) -> tuple[str, ...]:
-    """Return the names of a result's fields, in the order of transformers."""
+    """Return the names of a call result's requested fields, in the order of transformers."""
     asked = {
         "input_ids": True,
         "token_type_ids": types,
@@ -121,7 +121,7 @@ def choose_columns(
 
 
 def one_of(value: object, known: tuple[str, ...], name: str) -> str:
-    """Return the string that equals an argument, which may be an enum of transformers."""
+    """Return the string in ``known`` that equals an argument, such as an enum of transformers."""
     for word in known:
         if value == word:
             return word

@@ -1,4 +1,4 @@
-"""Pads rows that are already tokenized, for collators of batches."""
+"""Pads rows of tokens that were encoded before, for collators of batches."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["pad_features"]
 
 
 def pad_features(features: Any, options: CallOptions) -> dict[str, Any]:
-    """Pad the ids, types and masks of rows; other fields stay as they are.
+    """Pad the ids, token types and masks of encoded rows; other fields stay as they are.
 
     ``features``: a list with one mapping per row; or one mapping of lists, for a batch or one row.
     If ``options.columns`` has ``attention_mask``, a missing mask is made. Without
@@ -95,7 +95,7 @@ def _as_lists(values: Any) -> Any:
 def _lay_out(
     name: str, rows: Any, lengths: IntArray, width: int, options: CallOptions, tensors: str | None
 ) -> Any:
-    """Return a field of all rows as lists, an array or a tensor."""
+    """Return one field of all rows, padded to ``width``, as lists, an array or a tensor."""
     if len(rows) != len(lengths):
         raise ValueError(f"it has {len(rows)} rows, but input_ids has {len(lengths)}")
     found = rows
@@ -112,7 +112,7 @@ def _lay_out(
 
 
 def _pad(rows: Sequence[Any], lengths: IntArray, width: int, fill: int, *, left: bool) -> LongArray:
-    """Pad rows of integers, int64 ``[B, width]``."""
+    """Pad rows of integers with the number ``fill``; return int64 ``[B, width]``."""
     values: npt.NDArray[Any]
     if isinstance(rows[0], list | tuple):
         # Half the time of np.array; it takes nothing but integers of 32 bits.

@@ -1,4 +1,7 @@
-"""Single rows of a tokenizer call's result, with the members of tokenizers.Encoding."""
+"""Single rows of a tokenizer call's result, with the members of tokenizers.Encoding.
+
+A row is what one text or pair of the batch was tokenized to, or an overflow row of it.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ FIELDS = {
 
 
 class RowEncoding:
-    """One tokenized row, padding included.
+    """One row of a tokenizer call's result: a tokenized text or pair, padding included.
 
     ``word_ids`` and ``sequence_ids`` are ``None``, and ``offsets`` are ``(0, 0)``, for special
     tokens of the template and for padding.
@@ -55,7 +58,7 @@ class RowEncoding:
 
     @cached_property
     def tokens(self) -> list[str]:
-        """The tokens as the vocabulary writes them."""
+        """The row's tokens, as the vocabulary writes them."""
         return self._read_tokens()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -65,41 +68,41 @@ class RowEncoding:
         }
 
     def __len__(self) -> int:
-        """Return the number of tokens."""
+        """Return the number of tokens of the row."""
         return len(self.ids)
 
     def _is_in(self, place: int, sequence_index: int) -> bool:
-        """Return whether a token belongs to a text; for a missing second text, always True."""
+        """Return whether a token belongs to a text, 0 or 1; True if the row lacks this text."""
         return sequence_index >= self.n_sequences or self.sequence_ids[place] == sequence_index
 
     def char_to_token(self, char_pos: int, sequence_index: int = 0) -> int | None:
-        """Return the index of the first token that contains a character of a text."""
+        """Return the index of the first token that contains a character of a text; or ``None``."""
         for place, (start, stop) in enumerate(self.offsets):
             if start <= char_pos < stop and self._is_in(place, sequence_index):
                 return place
         return None
 
     def char_to_word(self, char_pos: int, sequence_index: int = 0) -> int | None:
-        """Return the index of the word that contains a character of a text."""
+        """Return the index of the word that contains a character of a text; or ``None``."""
         place = self.char_to_token(char_pos, sequence_index)
         return None if place is None else self.word_ids[place]
 
     def token_to_sequence(self, token_index: int) -> int | None:
-        """Return 0 or 1 for the text that a token belongs to."""
+        """Return 0 or 1 for the text of the row that a token belongs to; ``None`` for neither."""
         return self.sequence_ids[token_index] if token_index < len(self) else None
 
     def token_to_word(self, token_index: int) -> int | None:
-        """Return the index of a token's word."""
+        """Return the index of a token's word in its text; ``None`` for a special token."""
         return self.word_ids[token_index] if token_index < len(self) else None
 
     def token_to_chars(self, token_index: int) -> Span | None:
-        """Return the character range of a token."""
+        """Return the character range of a token in its text; ``None`` for a special token."""
         if self.token_to_sequence(token_index) is None:
             return None
         return self.offsets[token_index]
 
     def word_to_tokens(self, word_index: int, sequence_index: int = 0) -> Span | None:
-        """Return the range of a word's tokens: the first, and the last plus one."""
+        """Return the range of a word's tokens in the row; ``None`` for a word without one."""
         places = [
             place
             for place, word in enumerate(self.word_ids)
@@ -108,7 +111,7 @@ class RowEncoding:
         return (places[0], places[-1] + 1) if places else None
 
     def word_to_chars(self, word_index: int, sequence_index: int = 0) -> Span | None:
-        """Return the character range of a word."""
+        """Return the character range of a word in its text; ``None`` for a word without a token."""
         found = self.word_to_tokens(word_index, sequence_index)
         if found is None:
             return None
@@ -116,9 +119,10 @@ class RowEncoding:
 
 
 class RowEncodings(Sequence[RowEncoding]):
-    """The rows of a batch; the batch is encoded again, with offsets, when a row is first read.
+    """The rows of a tokenizer call's result: per text or pair one, or more with overflow rows.
 
-    Pickles as a list of the rows.
+    A call keeps no words and characters of tokens for its rows, which most callers do not read: the
+    batch is encoded again, with these, when a row is first read. Pickles as a list of the rows.
     """
 
     def __init__(

@@ -39,7 +39,7 @@ class CallableTokenizer(ABC):
     @property
     @abstractmethod
     def spec(self) -> TokenizerSpec:
-        """The tokenizer's specification."""
+        """The specification that the tokenizer is built from."""
 
     @property
     @abstractmethod
@@ -53,19 +53,19 @@ class CallableTokenizer(ABC):
 
     @abstractmethod
     def encode_batch(self, texts: Any, pairs: Any = None, /) -> Encoding:
-        """Encode texts into packed rows."""
+        """Encode texts or pairs into rows of token ids, end to end in one array."""
 
     @abstractmethod
     def decode(self, ids: Iterable[int], skip_special_tokens: bool = True) -> str:
-        """Decode ids to text."""
+        """Decode the token ids of one text to the text."""
 
     @abstractmethod
     def token_to_id(self, token: str) -> int | None:
-        """Return a token's id."""
+        """Return the id of a token; ``None`` for an unknown one."""
 
     @abstractmethod
     def id_to_token(self, token_id: int) -> str | None:
-        """Return the token of an id."""
+        """Return the token with an id; ``None`` if there is none."""
 
     @abstractmethod
     def save(self, directory: str | PathLike[str]) -> None:
@@ -192,7 +192,7 @@ class CallableTokenizer(ABC):
         verbose: bool,
         **settings: Any,
     ) -> CallOptions:
-        """Check the padding and truncation arguments, and return all options of the call."""
+        """Check a call's arguments of padding and truncation; return all options of the call."""
         if multiple_of is not None:
             multiple_of = check_integer(multiple_of, "pad_to_multiple_of", least=0) or None
         pad, cut, length = choose_strategies(
@@ -264,7 +264,7 @@ class CallableTokenizer(ABC):
     def batch_decode(
         self, sequences: Iterable[Iterable[int]], skip_special_tokens: bool = True
     ) -> list[str]:
-        """Decode many rows of ids, as :meth:`decode` does one."""
+        """Decode many rows of token ids to texts, as :meth:`decode` does one."""
         return [self.decode(ids, skip_special_tokens) for ids in sequences]
 
     def convert_tokens_to_ids(self, tokens: str | Sequence[str]) -> Any:
@@ -286,14 +286,14 @@ class CallableTokenizer(ABC):
     def get_special_tokens_mask(
         self, token_ids: Iterable[int], *, already_has_special_tokens: bool = True
     ) -> list[int]:
-        """Return 1 for each special token of a row that has its template, and 0 for others."""
+        """Return, for the ids of an encoded row, 1 for each special token and 0 for others."""
         if not already_has_special_tokens:
             raise InputError("rows without a template have no mask; encode texts instead")
         special = set(self.all_special_ids)
         return [int(int(number) in special) for number in token_ids]
 
     def num_special_tokens_to_add(self, pair: bool = False) -> int:
-        """Return the number of special tokens that the template adds to a row."""
+        """Return the number of special tokens that are added to a text, or to a pair of texts."""
         template = self.spec.pair if pair else self.spec.single
         return sum(len(piece.ids) for piece in template)
 
@@ -303,12 +303,12 @@ class CallableTokenizer(ABC):
         return dict(self.spec.model.vocab.items()) | added
 
     def __len__(self) -> int:
-        """Return the number of tokens, added tokens included."""
+        """Return the size of the vocabulary, added tokens included."""
         vocab = self.spec.model.vocab
         return len(vocab) + sum(token.content not in vocab for token in self.spec.added_tokens)
 
     def __bool__(self) -> bool:
-        """Return True: a tokenizer is not an empty list."""
+        """Return True, although the length of a tokenizer may be 0."""
         return True
 
     def save_pretrained(self, save_directory: str | PathLike[str]) -> None:
@@ -317,20 +317,20 @@ class CallableTokenizer(ABC):
 
     @property
     def all_special_tokens(self) -> list[str]:
-        """The tokens with a role: unknown, class, separator, padding, mask."""
+        """The unknown, separator, padding, class and mask token, if there are such."""
         special = self.spec.special
         names = (special.unk, special.sep, special.pad, special.cls, special.mask)
         return list(dict.fromkeys(name for name in names if name is not None))
 
     @property
     def all_special_ids(self) -> list[int]:
-        """The ids of :attr:`all_special_tokens`."""
+        """The ids of the unknown, separator, padding, class and mask token, if there are such."""
         found: list[int] = self.convert_tokens_to_ids(self.all_special_tokens)
         return found
 
     @property
     def model_input_names(self) -> list[str]:
-        """The names of the fields that a call returns by default, such as ``input_ids``."""
+        """The names of the fields in a call's result by default, such as ``input_ids``."""
         return list(self.spec.input_names)
 
     @property
@@ -340,17 +340,17 @@ class CallableTokenizer(ABC):
 
     @property
     def padding_side(self) -> Side:
-        """The side that is padded by default."""
+        """The side of rows to which a call adds padding by default: ``"right"`` or ``"left"``."""
         return self.spec.padding_side
 
     @property
     def truncation_side(self) -> Side:
-        """The side that is truncated by default."""
+        """The side of texts that a call truncates by default: ``"right"`` or ``"left"``."""
         return self.spec.truncation_side
 
     @property
     def pad_token_type_id(self) -> int:
-        """The token type id of padding."""
+        """The token type id that padding tokens get."""
         return 0 if self.spec.padding is None else self.spec.padding.pad_type_id
 
     @property

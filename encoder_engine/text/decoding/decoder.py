@@ -39,14 +39,14 @@ CLEANUPS = (
 
 
 class TokenJoiner(Protocol):
-    """Joins tokens into text."""
+    """Joins the tokens of a text to the text."""
 
     def join(self, tokens: Sequence[str]) -> str:
-        """Join the tokens of one text."""
+        """Join the tokens of one text; return the text."""
 
 
 class Decoder:
-    """Maps ids to tokens and joins tokens into text."""
+    """Decodes token ids: looks up their tokens, and joins these to a text."""
 
     def __init__(self, spec: TokenizerSpec) -> None:
         self._spec = spec
@@ -67,7 +67,7 @@ class Decoder:
         return token
 
     def _known_tokens(self) -> dict[int, str]:
-        """Return tokens by id, without those that the extension's vocabulary can look up."""
+        """Return tokens by id, except those that the extension's vocabulary looks up itself."""
         vocab = self._spec.model.vocab
         native = isinstance(vocab, NativeVocabulary)
         tokens = {} if native else {number: token for token, number in vocab.items()}
@@ -77,7 +77,7 @@ class Decoder:
         return tokens
 
     def decode(self, ids: Iterable[int], *, skip_special_tokens: bool) -> str:
-        """Join the tokens of ``ids``."""
+        """Return the text of token ids. Raises :class:`TokenIdError` for an unknown id."""
         tokens: list[str] = []
         try:
             numbered = enumerate(ids)
@@ -108,7 +108,7 @@ class Decoder:
 
 
 def build_joiner(spec: DecoderSpec | None) -> TokenJoiner:
-    """Build the joiner for a decoder; without one, tokens are joined by spaces."""
+    """Build what joins tokens by a decoder's specification; without one, spaces join them."""
     if isinstance(spec, LibraryDecoderSpec):
         return LibraryJoiner(spec)
     if isinstance(spec, ByteLevelDecoderSpec):
@@ -121,10 +121,10 @@ def build_joiner(spec: DecoderSpec | None) -> TokenJoiner:
 
 
 class SpaceJoiner:
-    """Joins tokens by spaces."""
+    """Joins the tokens of a text by spaces."""
 
     def join(self, tokens: Sequence[str]) -> str:
-        """Join the tokens of one text."""
+        """Join the tokens of one text, with a space between them."""
         return " ".join(tokens)
 
 
@@ -151,7 +151,7 @@ class WordPieceJoiner:
         self._inner: dict[str, str] = {}  # text of a token behind another
 
     def join(self, tokens: Sequence[str]) -> str:
-        """Join the tokens of one text."""
+        """Join the WordPiece tokens of one text; return the text."""
         if not tokens:
             return ""
         first = clean_up(tokens[0]) if self._spec.cleanup else tokens[0]
@@ -159,7 +159,7 @@ class WordPieceJoiner:
         return first + "".join([inner.get(token) or self._piece(token) for token in tokens[1:]])
 
     def _piece(self, token: str) -> str:
-        """Return the text that a token adds after another token."""
+        """Return what a token adds to a text that it does not begin."""
         prefix = self._spec.prefix
         piece = token.removeprefix(prefix) if token.startswith(prefix) else " " + token
         if self._spec.cleanup:

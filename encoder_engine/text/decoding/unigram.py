@@ -29,13 +29,13 @@ BYTE_TOKEN = re.compile(r"<0x[0-9A-Fa-f]{2}>")
 
 
 class StepJoiner:
-    """Applies the decoder steps of a tokenizer.json one after the other."""
+    """Joins tokens by a tokenizer.json's decoder: applies its steps one after the other."""
 
     def __init__(self, spec: DecoderSteps) -> None:
         self._steps = spec.steps
 
     def join(self, tokens: Sequence[str]) -> str:
-        """Join the tokens of one text."""
+        """Apply the decoder's steps to the tokens of one text; return the text."""
         parts = list(tokens)
         for step in self._steps:
             parts = apply_decoder(parts, step)
@@ -43,7 +43,7 @@ class StepJoiner:
 
 
 def apply_decoder(tokens: list[str], step: DecoderStep) -> list[str]:
-    """Apply one decoder step to a list of tokens."""
+    """Apply one step of a tokenizer.json's decoder to the tokens of a text."""
     if isinstance(step, MetaspaceSpec):
         mark = step.replacement
         first = " " if step.prepend_scheme == "never" else ""
@@ -59,7 +59,7 @@ def apply_decoder(tokens: list[str], step: DecoderStep) -> list[str]:
 
 
 def join_bytes(tokens: list[str]) -> list[str]:
-    """Decode runs of byte tokens as UTF-8; each byte of an invalid run becomes U+FFFD."""
+    """Decode runs of byte tokens (``<0x41>``) as UTF-8; each byte of a bad run becomes U+FFFD."""
     out: list[str] = []
     pending = bytearray()
 
@@ -82,7 +82,7 @@ def join_bytes(tokens: list[str]) -> list[str]:
 
 
 def strip_token(token: str, step: StripTokensStep) -> str:
-    """Strip a character off the ends of a token."""
+    """Strip the character ``step.content`` off the ends of a token, as often as the step says."""
     start = 0
     while start < min(step.start, len(token)) and token[start] == step.content:
         start += 1
@@ -99,7 +99,7 @@ class SentencePieceJoiner:
         self._model = spec.model
 
     def join(self, tokens: Sequence[str]) -> str:
-        """Join the tokens of one text."""
+        """Join the pieces of one text as SentencePiece does; return the text."""
         model = self._model
         out: list[str] = []
         pending = bytearray()

@@ -1,1 +1,1 @@
-"""The encoders behind a tokenizer: the C++ extension's, and Hugging Face tokenizers."""
+"""What encodes a tokenizer's texts: the C++ extension, or Hugging Face tokenizers."""

@@ -1,4 +1,4 @@
-"""Builds the encoder of a specification: the C++ extension's, or Hugging Face tokenizers'."""
+"""Builds what encodes a tokenizer's texts: an encoder in C++, or of Hugging Face tokenizers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PATTERNS = {name: number for number, name in enumerate(get_args(WordPattern))}
 
 
 def build_encoder(spec: TokenizerSpec) -> BatchEncoder:
-    """Build the encoder of a tokenizer's specification."""
+    """Build the encoder of texts that a tokenizer's specification describes."""
     if isinstance(spec.model, LibrarySpec):
         return LibraryEncoder(spec, spec.model)
     parts = EncoderParts(_added(spec), _template(spec.single), _template(spec.pair), _trim(spec))
@@ -71,7 +71,7 @@ def _template(pieces: tuple[TemplatePiece, ...]) -> list[tuple[int, list[int]]]:
 
 
 def build_bpe(model: BpeSpec, parts: EncoderParts) -> BatchEncoder:
-    """Build the encoder of a BPE model."""
+    """Build the C++ encoder of texts by a BPE model."""
     splitting, metaspace = model.splitting, model.splitting.metaspace
     if parts.trim:
         model.model.count_blanks(model.tokens)

@@ -46,7 +46,7 @@ SPACES = frozenset("\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000\u012
 
 
 class LibraryEncoder:
-    """Encodes with Hugging Face tokenizers; has the methods of ``_native.BatchEncoder``.
+    """Encodes texts with Hugging Face tokenizers; has the methods of ``_native.BatchEncoder``.
 
     Thread-safe.
     """
@@ -62,7 +62,7 @@ class LibraryEncoder:
     def encode_batch(
         self, texts: object, pairs: object | None, request: EncodeRequest, /
     ) -> BatchArrays:
-        """Encode a batch, as the native encoder does."""
+        """Encode texts or pairs into packed rows of token ids, as the C++ encoder does."""
         paired = pairs is not None
         words, with_spans = request.words, request.with_spans
         firsts = check_batch(texts, "first text" if paired else "text", words=words)
@@ -81,7 +81,7 @@ class LibraryEncoder:
         return layout.arrays()
 
     def encode(self, text: str, add_special_tokens: bool, /) -> IntArray:
-        """Encode one text."""
+        """Encode one text; return its token ids, int32."""
         check_text(text, "the text", None)
         try:
             ids = self._tokenizer.encode(text, add_special_tokens=False).ids
@@ -96,7 +96,7 @@ class LibraryEncoder:
     def _tokens(
         self, texts: Sequence[Any], what: str, *, with_spans: bool, words: bool, alone: bool
     ) -> Iterator[Tokens]:
-        """Tokenize texts without truncation, in small groups.
+        """Yield the tokens of each text, without truncation and special tokens.
 
         ``alone``: pass one text at a time, which is encoded in the calling thread.
         """
@@ -141,7 +141,7 @@ class LibraryEncoder:
 
 
 class LibraryNormalizer:
-    """Normalizes texts as a model of Hugging Face tokenizers does."""
+    """Normalizes texts by a ``normalizer`` that Hugging Face tokenizers runs."""
 
     def __init__(self, model: LibrarySpec) -> None:
         # Bytes that are encoded and decoded again: version 1.0 has no normalizer of its own.
@@ -153,7 +153,7 @@ class LibraryNormalizer:
         self._bytes = None if model.normalizer == "null" else _from_json(members, model.reason)
 
     def normalize(self, text: str) -> str:
-        """Normalize one text."""
+        """Return a text in its normalized form."""
         if self._bytes is None:
             return text
         ids = self._bytes.encode(text, add_special_tokens=False).ids
@@ -162,7 +162,7 @@ class LibraryNormalizer:
 
 
 class LibraryJoiner:
-    """Joins tokens by a decoder of Hugging Face tokenizers."""
+    """Joins tokens to a text by a ``decoder`` that Hugging Face tokenizers runs."""
 
     def __init__(self, spec: LibraryDecoderSpec) -> None:
         self._spec = spec
@@ -173,7 +173,7 @@ class LibraryJoiner:
         return _from_json({"model": model, "decoder": self._spec.decoder})
 
     def join(self, tokens: Sequence[str]) -> str:
-        """Join the tokens of one text."""
+        """Join the tokens of one text; return the text."""
         try:
             if self._decoder is not None:
                 text: str = self._decoder.decode(list(tokens))
@@ -191,12 +191,12 @@ class LibraryJoiner:
 
 
 def _is_failure(error: BaseException) -> bool:
-    """Return whether Hugging Face tokenizers failed on a text: a panic, or a bare Exception."""
+    """Return whether Hugging Face tokenizers failed on a text: by a panic, or a bare Exception."""
     return type(error).__name__ == "PanicException" or type(error) is Exception
 
 
 def _refused(error: BaseException, where: str, row: int | None) -> TextError:
-    """Return the error for a text on which Hugging Face tokenizers fails."""
+    """Make the error for a text on which Hugging Face tokenizers fails."""
     return TextError(
         f"{where} makes the library tokenizers fail: {error}; change the text, or in "
         "tokenizer.json the added tokens that it holds",

@@ -50,7 +50,7 @@ class Tokens(NamedTuple):
     blanks: IntArray | None = None
 
     def cut(self, kept: Range, trim: OffsetTrim | None) -> Tokens:
-        """Return a range of the tokens, for use in a row."""
+        """Return a range of the tokens, with the offsets that they have in a row."""
         start, stop = kept
         ids = self.ids[start:stop]
         if self.spans is None or self.words is None:
@@ -81,7 +81,7 @@ def trim_spans(spans: IntArray, blanks: IntArray, *, prefixed: bool) -> IntArray
 
 @dataclass(kw_only=True)
 class RowLayout:
-    """Collects rows; :meth:`arrays` returns them packed, as the native encoder does."""
+    """Collects tokenized texts as rows with templates; :meth:`arrays` returns all rows packed."""
 
     template: Sequence[TemplatePiece]
     paired: bool
@@ -125,7 +125,7 @@ class RowLayout:
         self._add_row(first, second, ranges[0], ranges[1])
 
     def _share(self, first: int, second: int, row: int) -> tuple[int, int]:
-        """Return how many tokens of the first and of the second text a row keeps."""
+        """Return how many tokens of its first and of its second text a row keeps."""
         room = self._room
         if self.request.strategy == NONE or first + second <= room:
             return first, second
@@ -159,9 +159,9 @@ class RowLayout:
         return (longer, shorter) if first > second else (shorter, longer)
 
     def _slices(self, length: int, keep: int, row: int, *, second: bool) -> list[Range]:
-        """Return ranges that cover the tokens and overlap by ``stride``.
+        """Return the ranges of a text's tokens that its rows hold, the main row's first.
 
-        The main row's comes first.
+        ``keep``: the tokens of a range. Neighbouring ranges share ``stride`` tokens.
         """
         if length <= keep:
             return [(0, length)]
@@ -186,7 +186,10 @@ class RowLayout:
     def _add_overflow(
         self, first: Tokens, second: Tokens | None, firsts: list[Range], seconds: list[Range]
     ) -> None:
-        """Add the main row, then each further slice of the leading text with all of the other's."""
+        """Add a text's or pair's main row, then the rows of further slices.
+
+        A further slice of the text that comes first is combined with every slice of the other text.
+        """
         leads = next(piece.kind for piece in self.template if piece.kind != "special")
         leading, following = (firsts, seconds) if leads == "first" else (seconds, firsts)
         pairs = [(leading[0], following[0])]
@@ -214,7 +217,7 @@ class RowLayout:
         self._samples.append(len(self._truncated) - 1)
 
     def arrays(self) -> BatchArrays:
-        """Return all rows, packed."""
+        """Return the arrays of all rows, packed, as ``_native.BatchEncoder`` returns them."""
         total = sum(self._lengths)
         if total > MOST_TOKENS:
             raise InputError(

@@ -45,13 +45,13 @@ MARK = "\u2581"
 def build_step_normalizer(
     native: ModuleType, steps: tuple[NormalizerStep, ...]
 ) -> _native.StepNormalizer:
-    """Build the C++ normalizer of a tokenizer.json's normalizer steps."""
+    """Build the C++ normalizer that applies a tokenizer.json's normalizer steps."""
     normalizer: _native.StepNormalizer = native.StepNormalizer(native_steps(steps))
     return normalizer
 
 
 def unigram_model(native: ModuleType, model: UnigramSpec) -> _native.UnigramModel:
-    """Build the trie of a tokenizer.json's pieces."""
+    """Build the C++ Unigram model of a tokenizer.json: a trie of its pieces with their scores."""
     if isinstance(model.pieces, NativePieces):
         pieces = model.pieces.vocab.native
     else:
@@ -74,7 +74,7 @@ def unigram_model(native: ModuleType, model: UnigramSpec) -> _native.UnigramMode
 def build_unigram(
     native: ModuleType, model: UnigramSpec, parts: EncoderParts
 ) -> _native.BatchEncoder:
-    """Build the encoder of a tokenizer.json's Unigram model."""
+    """Build the C++ encoder of texts by a tokenizer.json's Unigram model."""
     metaspace = model.metaspace
     encoder: _native.BatchEncoder = native.unigram_encoder(
         model=unigram_model(native, model),
@@ -98,9 +98,9 @@ def build_unigram(
 def sentencepiece_model(
     native: ModuleType, model: SentencePieceSpec, values: npt.NDArray[np.float32] | None = None
 ) -> _native.UnigramModel:
-    """Build the trie of the pieces that SentencePiece matches, with their scores.
+    """Build the C++ Unigram model of a SentencePiece model: the pieces that text can match.
 
-    ``values``: the scores, if the caller has them already.
+    ``values``: the pieces' scores, if the caller has them already.
     """
     kinds = np.asarray(model.kinds)
     if values is None:
@@ -132,7 +132,7 @@ def sentencepiece_scores(model: SentencePieceSpec) -> npt.NDArray[np.float32]:
 def build_sentencepiece(
     native: ModuleType, model: SentencePieceSpec, parts: EncoderParts
 ) -> _native.BatchEncoder:
-    """Build the encoder of a SentencePiece model without a tokenizer.json or added tokens."""
+    """Build the C++ encoder of texts by a SentencePiece model without a tokenizer.json."""
     scores = sentencepiece_scores(model)
     encoder: _native.BatchEncoder = native.sentencepiece_encoder(
         model=sentencepiece_model(native, model, scores),
@@ -152,7 +152,7 @@ def build_sentencepiece(
 
 
 def _byte_ids(model: UnigramSpec | SentencePieceSpec) -> list[int]:
-    """Return the piece id of each of the 256 bytes, -1 for a missing piece."""
+    """Return the id of each byte's piece, -1 for a missing one; [] without byte fallback."""
     if not model.byte_fallback:
         return []
     return [model.vocab.get(f"<0x{byte:02X}>", -1) for byte in range(256)]
@@ -164,7 +164,7 @@ def native_steps(steps: tuple[NormalizerStep, ...]) -> list[tuple[Any, ...]]:
 
 
 def _step(step: NormalizerStep) -> tuple[Any, ...]:
-    """Return a step's name and arguments."""
+    """Return a normalizer step's name and arguments, as the extension reads them."""
     if isinstance(step, CharsmapStep):
         return "Precompiled", step.charsmap
     if isinstance(step, ReplaceStep) and step.regex:

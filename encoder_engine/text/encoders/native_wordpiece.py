@@ -18,7 +18,7 @@ __all__ = ["build_wordpiece", "normalizer_options", "wordpiece_model"]
 
 
 def normalizer_options(spec: BertNormalizerSpec) -> _native.NormalizerOptions:
-    """Return the normalizer's switches in the extension's form."""
+    """Return the switches of BERT's normalizer as an object of the C++ extension."""
     options: _native.NormalizerOptions = extension().NormalizerOptions(
         clean_text=spec.clean_text,
         handle_cjk=spec.handle_chinese_chars,
@@ -29,7 +29,7 @@ def normalizer_options(spec: BertNormalizerSpec) -> _native.NormalizerOptions:
 
 
 def build_wordpiece(model: WordPieceSpec, parts: EncoderParts) -> BatchEncoder:
-    """Build the encoder of a WordPiece model."""
+    """Build the C++ encoder of texts by a WordPiece model."""
     encoder: BatchEncoder = extension().BatchEncoder.wordpiece(
         model=wordpiece_model(model),
         normalizer=normalizer_options(model.normalizer),

@@ -1,4 +1,4 @@
-"""Builds normalizers, and normalizes added tokens for matching."""
+"""Builds text normalizers, and normalizes added tokens, which are searched for in texts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["build_normalizer", "normalize_added"]
 
 
 def build_normalizer(model: ModelSpec) -> TextNormalizer:
-    """Build the normalizer of a model."""
+    """Build the normalizer of texts that a tokenizer's model uses."""
     if isinstance(model, LibrarySpec):
         return LibraryNormalizer(model)
     if isinstance(model, UnigramSpec | BpeSpec):
@@ -32,7 +32,7 @@ def build_normalizer(model: ModelSpec) -> TextNormalizer:
 
 
 def normalize_added(spec: TokenizerSpec) -> dict[str, str]:
-    """Return the text that matches each added token: normalized if the token is ``normalized``."""
+    """Return each added token's form to search texts for: normalized, if the token says so."""
     forms = {token.content: token.content for token in spec.added_tokens}
     if any(token.normalized for token in spec.added_tokens):
         normalizer = build_normalizer(spec.model)

@@ -1,4 +1,4 @@
-"""Interfaces of encoders and normalizers, and the arguments that all encoders share."""
+"""Interfaces of text encoders and normalizers, and the arguments that all encoders share."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class EncodeRequest(NamedTuple):
 
 
 class EncoderParts(NamedTuple):
-    """The arguments that every native encoder takes besides its model."""
+    """What a C++ encoder takes besides its model: added tokens, templates, trimming of offsets."""
 
     added: list[tuple[str, int, bool, bool, bool, bool]]
     single: list[tuple[int, list[int]]]
@@ -49,7 +49,7 @@ class TextNormalizer(Protocol):
     """Normalizes text before a model encodes it."""
 
     def normalize(self, text: str) -> str:
-        """Normalize one text."""
+        """Return a text in its normalized form."""
 
 
 class BatchEncoder(Protocol):
@@ -58,7 +58,7 @@ class BatchEncoder(Protocol):
     def encode_batch(
         self, texts: object, pairs: object | None, request: EncodeRequest, /
     ) -> BatchArrays:
-        """Encode a batch."""
+        """Encode texts or pairs into packed rows of token ids; see :class:`EncodeRequest`."""
 
     def encode(self, text: str, add_special_tokens: bool, /) -> IntArray:
-        """Encode one text."""
+        """Encode one text; return its token ids, int32."""

@@ -1,1 +1,1 @@
-"""Readers and writers of tokenizer files: one file a format."""
+"""Readers and writers of tokenizer files: a module for each format."""

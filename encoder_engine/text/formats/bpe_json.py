@@ -64,7 +64,7 @@ ISOLATED: dict[str, WordPattern] = {
 
 
 def read_bpe(top: JsonValue) -> BpeSpec:
-    """Read the model, the normalizer and the pre-tokenizer of a whole file."""
+    """Read the BPE model, the normalizer and the pre-tokenizer of a tokenizer.json."""
     node = top.get("model")
     node.only_keys(MODEL_KEYS)
     dropout, prefix = node.get("dropout"), node.get("continuing_subword_prefix")
@@ -93,10 +93,11 @@ def read_bpe(top: JsonValue) -> BpeSpec:
 
 
 def check_merges(node: JsonValue) -> None:
-    """Refuse a library-encoded model whose vocabulary lacks a part or the result of a merge.
+    """Refuse a BPE model whose vocabulary lacks a part or the result of a merge.
 
-    The library removes as many bytes from the right part as ``continuing_subword_prefix`` has,
-    whichever these are, and ends the process if that splits a character.
+    Hugging Face tokenizers, which encodes it, removes as many bytes from the right part as
+    ``continuing_subword_prefix`` has, whichever these are, and ends the process if that splits a
+    character.
     """
     vocab = read_token_ids(node.get("vocab"))
     prefix = node.get("continuing_subword_prefix").optional(type(node).string) or ""
@@ -115,7 +116,7 @@ def check_merges(node: JsonValue) -> None:
 
 
 def _check(spec: BpeSpec, node: JsonValue) -> None:
-    """Refuse a model that the extension does not encode as Hugging Face tokenizers does."""
+    """Refuse a BPE model that the extension does not encode as Hugging Face tokenizers does."""
     if spec.splitting.byte_level:
         if spec.byte_fallback:
             raise node.get("byte_fallback").fail("of a byte-level model, it is not the engine's")
@@ -205,7 +206,7 @@ def _read_splitting(node: JsonValue, normalizer: tuple[NormalizerStep, ...]) -> 
 
 
 def _read_pattern(node: JsonValue, *, regex: bool) -> WordPattern:
-    """Read the pre-tokenizer before ByteLevel.
+    """Return the rule for words of the pre-tokenizer that comes before ByteLevel.
 
     ``regex``: ByteLevel also splits by GPT-2's pattern.
     """
@@ -249,14 +250,14 @@ def _splits_nothing(node: JsonValue, normalizer: tuple[NormalizerStep, ...]) -> 
 
 
 def read_bpe_decoder(node: JsonValue) -> ByteLevelDecoderSpec | DecoderSteps | None:
-    """Read the decoder of a BPE model."""
+    """Read the ``decoder`` of a tokenizer.json with a BPE model; None: it has none."""
     if not node.is_null and node.kind() == "ByteLevel":
         return ByteLevelDecoderSpec(decoder=_dump(node.value))
     return read_decoder_steps(node)
 
 
 def bpe_model_member(model: BpeSpec) -> dict[str, Any]:
-    """Return the member ``model`` of a tokenizer.json, as :func:`read_bpe` reads it."""
+    """Return a BPE model as the member ``model`` of a tokenizer.json."""
     return {
         "type": "BPE",
         "dropout": None,

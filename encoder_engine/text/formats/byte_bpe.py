@@ -107,7 +107,7 @@ def _steps(pre_tokenizer: Any) -> list[dict[str, Any]]:
 
 
 def read_merges(path: Path) -> list[list[str]]:
-    """Read the merges, best first; a first line that begins with ``#version`` is a comment."""
+    """Read merges.txt, best merge first; a first line with ``#version`` in front is a comment."""
     pairs: list[list[str]] = []
     for number, line in enumerate(read_text(path).split("\n"), start=1):
         if not line.strip() or (number == 1 and line.startswith("#version")):

@@ -29,13 +29,13 @@ class NamedToken:
     flags: Mapping[str, bool]
 
     def numbered(self, number: int) -> AddedTokenSpec:
-        """Return the added token with the id ``number``."""
+        """Return this token as an added token with the id ``number``."""
         return AddedTokenSpec(content=self.content, id=number, **self.flags)
 
 
 @dataclass(frozen=True, kw_only=True)
 class CompanionTokens:
-    """The tokens of tokenizer_config.json and special_tokens_map.json.
+    """The special tokens that tokenizer_config.json and special_tokens_map.json name.
 
     wanted: tokens that become added tokens.
     passed_over: tokens in fields that transformers does not read.
@@ -94,7 +94,7 @@ def append_tokens(
 
 
 class _Named:
-    """The tokens that one file names, by kind of entry."""
+    """The tokens that one of the two files names, by the kind of entry that names them."""
 
     def __init__(self, node: JsonValue, *, typed: bool) -> None:
         # Tokens of a file that writes their type (__type) also state whether they are special.
@@ -125,7 +125,7 @@ class _Named:
             self.objects[key] = self._token(item, True)
 
     def _token(self, item: JsonValue, part: bool) -> NamedToken:
-        """Read a token, a string or an object; ``part``: it has a role, so it is special."""
+        """Read an entry as a token; ``part``: the entry gives it a role, so it is special."""
         flags = dict.fromkeys(FLAGS, False) | {"special": True}
         content = item
         if isinstance(item.value, dict):
@@ -141,7 +141,7 @@ class _Named:
         return NamedToken(where=item.where, content=content.string(), flags=flags)
 
     def all(self) -> list[NamedToken]:
-        """Return every token that the file names."""
+        """Return all tokens that the file names, in every kind of entry."""
         groups: list[Any] = [self.parts, self.strings, self.objects, *self.tables.values()]
         listed = [token for tokens in self.lists.values() for token in tokens or []]
         return [token for group in groups for token in group.values()] + listed

@@ -43,7 +43,7 @@ BERT_LIKE = frozenset(
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizerConfig:
-    """The settings of the two files; ``None`` for a setting that they do not state.
+    """The settings of tokenizer_config.json and special_tokens_map.json; ``None``: not stated.
 
     kind: the tokenizer class that the directory states or implies.
     input_names: ``model_input_names``.
@@ -69,7 +69,7 @@ class TokenizerConfig:
 
     @property
     def gives_types(self) -> bool:
-        """False for classes without ``token_type_ids`` in transformers: all tokens have type 0."""
+        """Whether transformers' class has ``token_type_ids``; without, all tokens have type 0."""
         if self.input_names is not None:
             return "token_type_ids" in self.input_names
         return self.kind is None or self.kind in TYPED_CLASSES
@@ -124,7 +124,7 @@ def _read_input_names(node: JsonValue) -> tuple[str, ...] | None:
 
 
 def _read_limit(node: JsonValue) -> int | None:
-    """Read a number of tokens, written as a float by some versions; ``None`` for no limit."""
+    """Read the model_max_length, a float in some versions; ``None`` for no limit."""
     limit = None if node.is_null else node.number(least=0)
     return None if limit is None or limit >= NO_LIMIT else int(limit)
 
@@ -137,7 +137,7 @@ def _optional_side(node: JsonValue) -> Side | None:
 
 
 def _read_names(node: JsonValue) -> SpecialTokenNames:
-    """Read the special tokens by role, each a string or an object with ``content``."""
+    """Read a file's special tokens by role, each a string or an object with ``content``."""
     names: dict[str, str | None] = {}
     for part in PARTS:
         item = node.get(f"{part}_token")
@@ -148,7 +148,7 @@ def _read_names(node: JsonValue) -> SpecialTokenNames:
 
 
 def _merge_names(config: TokenizerConfig, names: SpecialTokenNames, where: str) -> TokenizerConfig:
-    """Merge the special tokens of both files, which must not contradict each other."""
+    """Add a second file's special tokens to a config's, which they must not contradict."""
     merged: dict[str, Any] = {}
     for part in PARTS:
         known, value = getattr(config.names, part), getattr(names, part)

@@ -1,4 +1,4 @@
-"""Reads the JSON files of a tokenizer; errors are :class:`TokenizerFileError`."""
+"""Reads the JSON files of a tokenizer; raises :class:`TokenizerFileError` for bad ones."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ MAX_ID = 2**24 - 1
 
 
 def read_text(path: Path) -> str:
-    """Read a UTF-8 file."""
+    """Read a UTF-8 file as a string."""
     return files.read_text(path, TokenizerFileError)
 
 
 def read_bytes(path: Path) -> bytes:
-    """Read a file."""
+    """Read a file as bytes."""
     return files.read_bytes(path, TokenizerFileError)
 
 
 def value_of(value: Any, name: str) -> JsonValue:
-    """Return the parsed content of a file; ``name``: the file's name, for messages."""
+    """Wrap the parsed content of a JSON file; ``name``: the file's name, for messages."""
     return JsonValue(value, JsonSource(name=name, error=TokenizerFileError, null_is_absent=True))
 
 
@@ -59,7 +59,7 @@ def parse_json(
 
 
 def read_token_ids(node: JsonValue) -> Mapping[str, int]:
-    """Read a vocabulary that maps tokens to ids."""
+    """Read a vocabulary, an object of tokens and their ids; refuse an id that two tokens share."""
     if isinstance(node.value, NativeVocabulary):
         return node.value
     vocab = node.object()

@@ -1,4 +1,4 @@
-"""Reads and writes the parts of a tokenizer.json that Hugging Face tokenizers encodes with."""
+"""Reads and writes the tokenizer.json of a model that Hugging Face tokenizers encodes with."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LIBRARY_MODELS = ("WordLevel",)
 
 
 def read_library(top: JsonValue, kind: str, reason: str = "") -> LibrarySpec:
-    """Read the members that the engine needs; Hugging Face tokenizers checks the others.
+    """Read a tokenizer.json for encoding by Hugging Face tokenizers, which checks most members.
 
     ``reason``: why the engine does not encode a WordPiece, Unigram or BPE model itself.
     """
@@ -69,12 +69,12 @@ def _as_the_library_reads(score: float) -> float:
 
 
 def read_library_decoder(node: JsonValue) -> LibraryDecoderSpec | None:
-    """Return the decoder as JSON for Hugging Face tokenizers; None if the file has no decoder."""
+    """Return the member ``decoder`` for Hugging Face tokenizers; None if the file has none."""
     return None if node.is_null else LibraryDecoderSpec(decoder=_dump(node.value))
 
 
 def library_members(model: LibrarySpec, decoder: DecoderSpec | None) -> dict[str, Any]:
-    """Return the members ``model``, ``normalizer``, ``pre_tokenizer`` and ``decoder``."""
+    """Return the model, normalizer, pre-tokenizer and decoder as members of a tokenizer.json."""
     return {
         "normalizer": json.loads(model.normalizer),
         "pre_tokenizer": json.loads(model.pre_tokenizer),
@@ -84,7 +84,7 @@ def library_members(model: LibrarySpec, decoder: DecoderSpec | None) -> dict[str
 
 
 def trimming_member(trim: OffsetTrim) -> dict[str, Any]:
-    """Return the post-processor member that only trims offsets."""
+    """Return a ``post_processor`` of a tokenizer.json that only trims offsets."""
     return {
         "type": "ByteLevel",
         "add_prefix_space": trim.add_prefix_space,

@@ -24,14 +24,14 @@ MAX_FIELD = 2**29 - 1
 
 @dataclass(frozen=True)
 class Message:
-    """A message's fields by number, each with its wire type and its values in order."""
+    """A message's fields: per field number the wire type and the values; ``where``: for errors."""
 
     where: str
     fields: dict[int, tuple[int, list[int | bytes]]]
 
     @classmethod
     def read(cls, data: bytes, where: str) -> Message:
-        """Read all fields of a message; a repeated field must keep its wire type."""
+        """Parse all fields of a message; a repeated field must keep its wire type."""
         fields: dict[int, tuple[int, list[int | bytes]]] = {}
         at = 0
         while at < len(data):
@@ -47,7 +47,7 @@ class Message:
         return cls(where, fields)
 
     def only_fields(self, known: Collection[int]) -> None:
-        """Refuse fields that are not among ``known``."""
+        """Refuse a message with fields whose numbers are not among ``known``."""
         unknown = sorted(set(self.fields) - set(known))
         if unknown:
             raise TokenizerFileError(
@@ -63,12 +63,12 @@ class Message:
         return values
 
     def blob(self, number: int) -> bytes:
-        """Read a field of bytes; of several values the last counts."""
+        """Return the bytes of the field with a number; of several values the last counts."""
         values = self._values(number, BYTES)
         return bytes(values[-1]) if values else b""
 
     def text(self, number: int, default: str = "") -> str:
-        """Read a string."""
+        """Return the string of the field with a number, or ``default`` if it is missing."""
         if number not in self.fields:
             return default
         try:
@@ -77,7 +77,7 @@ class Message:
             raise TokenizerFileError(f"{self.where}.{number}: not UTF-8: {error}") from error
 
     def integer(self, number: int, default: int = 0) -> int:
-        """Read a signed 32-bit integer, encoded as a varint."""
+        """Return the 32-bit integer (a varint) of the field with a number."""
         values = self._values(number, VARINT)
         value = int(values[-1]) if values else default
         signed = value - 2**64 if value >= 2**63 else value
@@ -86,25 +86,25 @@ class Message:
         return signed
 
     def flag(self, number: int, default: bool) -> bool:
-        """Read a boolean."""
+        """Return the boolean of the field with a number, or ``default`` if it is missing."""
         value = self.integer(number, int(default))
         if value not in (0, 1):
             raise TokenizerFileError(f"{self.where}.{number}: expected 0 or 1, found {value}")
         return bool(value)
 
     def number(self, number: int) -> float:
-        """Read a 32-bit float."""
+        """Return the 32-bit float of the field with a number; 0 if it is missing."""
         values = self._values(number, FIXED32)
         value = bytes(values[-1]) if values else b"\0\0\0\0"
         return float(struct.unpack("<f", value)[0])
 
     def message(self, number: int) -> Message:
-        """Read a nested message; the fields of several values are merged."""
+        """Parse the message nested in the field with a number; several values are merged."""
         data = b"".join(bytes(value) for value in self._values(number, BYTES))
         return Message.read(data, f"{self.where}.{number}")
 
     def blobs(self, number: int) -> list[bytes]:
-        """Read all values of a repeated field of bytes."""
+        """Return all values of the repeated field of bytes with a number."""
         return [bytes(value) for value in self._values(number, BYTES)]
 
 

@@ -69,7 +69,7 @@ def save(spec: TokenizerSpec, directory: str | PathLike[str]) -> None:
 
 
 def _companion_names(spec: TokenizerSpec) -> dict[str, str]:
-    """Return the special tokens that tokenizer_config.json must name: those that are added tokens.
+    """Return the special tokens to name in tokenizer_config.json: those that are added tokens.
 
     Naming a token there makes it an added token. Loading infers the unknown and the padding token
     from tokenizer.json.
@@ -196,7 +196,7 @@ def _padding(spec: TokenizerSpec) -> dict[str, Any] | None:
 
 
 def _members(spec: TokenizerSpec) -> dict[str, Any]:
-    """Return the members of tokenizer.json that depend on the kind of model."""
+    """Return the members of tokenizer.json that depend on the kind of model, such as BPE."""
     if isinstance(spec.model, LibrarySpec):
         return library_members(spec.model, spec.decoder)
     if isinstance(spec.model, UnigramSpec):

@@ -40,7 +40,7 @@ NUMBER_COMMA_PENALTY = 100.0
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """The special tokens and templates of a tokenizer class of transformers."""
+    """What a tokenizer class of transformers gives a SentencePiece model: tokens and templates."""
 
     names: dict[str, str]  # by part: bos, eos, unk, sep, pad, cls, mask
     single: tuple[tuple[str, int], ...]  # parts, "A" and "B", each with its segment
@@ -94,7 +94,7 @@ FAMILIES = {
 
 
 def find_model(folder: Path) -> Path | None:
-    """Find the SentencePiece model of a directory."""
+    """Return the path of a directory's SentencePiece model; None: there is none."""
     found = [folder / name for name in MODEL_FILES if (folder / name).is_file()]
     if len(found) > 1:
         names = " and ".join(path.name for path in found)
@@ -103,7 +103,7 @@ def find_model(folder: Path) -> Path | None:
 
 
 def spec_from_family(path: Path, name: str, config: TokenizerConfig) -> TokenizerSpec:
-    """Return the tokenizer of a transformers class ``name`` and a SentencePiece model file."""
+    """Return the tokenizer that transformers' class ``name`` makes of a SentencePiece model."""
     family = FAMILIES.get(name)
     if family is None:
         raise TokenizerFileError(
@@ -206,7 +206,7 @@ def _added_tokens(
     settings: _Settings,
     name: str,
 ) -> list[dict[str, Any]]:
-    """Return the tokens that are matched before the model: special tokens, symbols, sentinels.
+    """Return the tokens to search texts for before the model: special tokens, symbols, sentinels.
 
     Where the companion files list further tokens, the model's symbols and the sentinels are left
     out.

@@ -1,4 +1,4 @@
-"""Reads SentencePiece's .model files that hold a Unigram model."""
+"""Reads SentencePiece's .model files, if they hold a Unigram model."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def _read_pieces(
 
 
 def _read_plain(blob: bytes) -> tuple[str, float, PieceKind] | None:
-    """Read a piece in the usual byte layout directly, without the general protobuf reader."""
+    """Read a piece of the usual byte layout, faster than by :class:`Message`; None for others."""
     score_at = 2 + blob[1] if len(blob) > 1 else 0
     rest = blob[score_at + 5 :]
     if (
@@ -142,7 +142,7 @@ def _read_plain(blob: bytes) -> tuple[str, float, PieceKind] | None:
 
 
 def _check_pieces(spec: SentencePieceSpec, where: str) -> None:
-    """Refuse pieces that SentencePiece itself refuses."""
+    """Refuse a model with pieces that SentencePiece itself refuses."""
     seen: dict[str, int] = {}
     for index, (piece, score, kind) in enumerate(
         zip(spec.pieces, spec.scores, spec.kinds, strict=True)
@@ -168,7 +168,7 @@ def _check_pieces(spec: SentencePieceSpec, where: str) -> None:
 
 
 def spec_from_sentencepiece(path: Path) -> TokenizerSpec:
-    """Return the tokenizer that SentencePiece itself applies: its own ids, and no template."""
+    """Return a SentencePiece model as SentencePiece itself applies it: own ids, no template."""
     model = read_sentencepiece_model(path)
     first = TemplatePiece(kind="first", type_id=0)
     return TokenizerSpec(

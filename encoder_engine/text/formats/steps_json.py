@@ -34,7 +34,7 @@ FORMS = ("NFC", "NFD", "NFKC", "NFKD")
 
 
 def listed(node: JsonValue, member: str) -> list[JsonValue]:
-    """Return the members of a Sequence, flattened, or a single value as a list of one."""
+    """Return the members of a tokenizer.json's Sequence, flattened; a single value in a list."""
     if node.is_null:
         return []
     if node.kind() != "Sequence":
@@ -44,7 +44,7 @@ def listed(node: JsonValue, member: str) -> list[JsonValue]:
 
 
 def read_normalizer(node: JsonValue) -> tuple[NormalizerStep, ...]:
-    """Read the member ``normalizer`` as steps."""
+    """Read a tokenizer.json's ``normalizer`` as the steps that it applies."""
     return tuple(_read_step(item) for item in listed(node, "normalizers"))
 
 
@@ -105,7 +105,7 @@ def _read_replace(node: JsonValue, *, regexes: bool) -> ReplaceStep:
 
 
 def read_metaspace(node: JsonValue) -> MetaspaceSpec:
-    """Read a Metaspace pre-tokenizer or decoder."""
+    """Read a tokenizer.json's Metaspace pre-tokenizer or decoder."""
     node.only_keys(
         ("type", "replacement", "str_rep", "add_prefix_space", "prepend_scheme", "split")
     )
@@ -123,7 +123,7 @@ def read_metaspace(node: JsonValue) -> MetaspaceSpec:
 
 
 def read_decoder_steps(node: JsonValue) -> DecoderSteps | None:
-    """Read the member ``decoder`` as steps."""
+    """Read a tokenizer.json's ``decoder`` as the steps that it applies; None: it has none."""
     if node.is_null:
         return None
     return DecoderSteps(steps=tuple(_read_decoder(item) for item in listed(node, "decoders")))

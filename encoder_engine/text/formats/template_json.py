@@ -38,7 +38,7 @@ def bert_layouts(cls: tuple[str, int], sep: tuple[str, int]) -> tuple[Layout, La
 
 
 def roberta_layouts(cls: tuple[str, int], sep: tuple[str, int]) -> tuple[Layout, Layout]:
-    """Return the templates ``<s> A </s>`` and ``<s> A </s> </s> B </s>``, all of token type 0."""
+    """Return RoBERTa's templates ``<s> A </s>`` and ``<s> A </s> </s> B </s>``, of token type 0."""
     single = (_fixed(cls, 0), _text("first", 0), _fixed(sep, 0))
     return single, (*single, _fixed(sep, 0), _text("second", 0), _fixed(sep, 0))
 
@@ -48,7 +48,7 @@ def _fixed(token: tuple[str, int], type_id: int) -> TemplatePiece:
 
 
 def _processors(node: JsonValue) -> list[JsonValue]:
-    """Return the members of a Sequence, or a single processor as a list."""
+    """Return the post-processors of a tokenizer.json as a list: a Sequence's, or the only one."""
     if node.is_null:
         return []
     if node.kind() != "Sequence":
@@ -58,7 +58,7 @@ def _processors(node: JsonValue) -> list[JsonValue]:
 
 
 def read_trim(node: JsonValue) -> OffsetTrim | None:
-    """Read ``trim_offsets``: whether offsets leave out white space at a token's ends."""
+    """Return how ``trim_offsets`` leaves white space out of offsets; None: it does not."""
     trims: list[OffsetTrim] = []
     for item in _processors(node):
         if item.kind() not in ("ByteLevel", "RobertaProcessing"):
@@ -94,7 +94,7 @@ def check_trimmed_pieces(node: JsonValue, vocab: Iterable[str]) -> None:
 
 
 def read_template(node: JsonValue, id_of: IdOf) -> tuple[Layout, Layout]:
-    """Read the templates of a single text and of a pair."""
+    """Read a tokenizer.json's templates of a single text and of a pair."""
     layouts = [item for item in _processors(node) if item.kind() != "ByteLevel"]
     if len(layouts) > 1:
         raise node.fail(

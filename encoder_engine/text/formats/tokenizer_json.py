@@ -71,12 +71,12 @@ STRATEGIES = {
 
 
 def read_tokenizer_json(path: Path) -> TokenizerSpec:
-    """Read the file as a specification."""
+    """Read a tokenizer.json as the specification of a tokenizer."""
     return spec_from_content(read_bytes(path), path)
 
 
 def spec_from_content(content: bytes, path: Path) -> TokenizerSpec:
-    """Parse a file's content as a specification; error messages name ``path``."""
+    """Parse a tokenizer.json's bytes as a specification; error messages name ``path``."""
     spec = _read_natively(content, path)
     if spec is not None:
         return spec
@@ -85,7 +85,7 @@ def spec_from_content(content: bytes, path: Path) -> TokenizerSpec:
 
 
 def read_exactly(top: JsonValue) -> TokenizerSpec:
-    """Read parsed JSON for the engine; if that lacks a setting, for Hugging Face tokenizers."""
+    """Read a parsed tokenizer.json for the engine, or else for Hugging Face tokenizers."""
     try:
         return spec_from_json(top)
     except TokenizerFileError as refusal:
@@ -100,7 +100,7 @@ def read_exactly(top: JsonValue) -> TokenizerSpec:
 
 
 def _read_natively(content: bytes, path: Path) -> TokenizerSpec | None:
-    """Read a file whose vocabulary the extension can parse itself, 10 times as fast.
+    """Read a tokenizer.json whose vocabulary the extension parses itself, 10 times as fast.
 
     Returns ``None`` for other files and for files to refuse; :func:`read_exactly` then says why.
     """
@@ -125,7 +125,7 @@ def _read_natively(content: bytes, path: Path) -> TokenizerSpec | None:
 
 
 def spec_from_json(top: JsonValue, reason: str = "") -> TokenizerSpec:
-    """Read a whole file's parsed JSON as a specification.
+    """Read a whole tokenizer.json, parsed, as the specification of a tokenizer.
 
     ``reason``: why Hugging Face tokenizers must encode this model; empty: the engine encodes.
     """
@@ -169,7 +169,7 @@ def spec_from_json(top: JsonValue, reason: str = "") -> TokenizerSpec:
 
 
 def _model_kind(node: JsonValue) -> str:
-    """Return the model's type; if a published file leaves it out, infer it from other members."""
+    """Return the model's type, such as BPE; if the file leaves it out, by the model's members."""
     members = node.object().keys()
     if "type" in members:
         return node.kind()
@@ -182,7 +182,7 @@ def _model_kind(node: JsonValue) -> str:
 
 
 def _read_model(top: JsonValue, reason: str) -> tuple[ModelSpec, DecoderSpec | None]:
-    """Read the model and the members that belong to its kind."""
+    """Read the model of a tokenizer.json, and its decoder, which depends on the kind of model."""
     node = top.get("model")
     if node.is_null:
         raise node.fail("the file has no model")
@@ -201,7 +201,7 @@ def _read_model(top: JsonValue, reason: str) -> tuple[ModelSpec, DecoderSpec | N
 
 
 def _read_added_tokens(node: JsonValue, model: ModelSpec) -> tuple[AddedTokenSpec, ...]:
-    """Read the added tokens; refuse ids other than Hugging Face tokenizers would assign."""
+    """Read the added tokens; refuse ids that Hugging Face tokenizers would not give them."""
     out: list[AddedTokenSpec] = []
     if node.is_null:
         return ()

@@ -20,7 +20,7 @@ __all__ = ["read_pieces", "read_unigram"]
 
 
 def read_unigram(top: JsonValue) -> UnigramSpec:
-    """Read the model, the normalizer and the pre-tokenizer of a whole file."""
+    """Read the Unigram model, the normalizer and the pre-tokenizer of a tokenizer.json."""
     node = top.get("model")
     node.only_keys(("type", "unk_id", "vocab", "byte_fallback"))
     pieces, scores = read_pieces(node.get("vocab"))
@@ -44,7 +44,7 @@ def read_unigram(top: JsonValue) -> UnigramSpec:
 
 
 def read_pieces(node: JsonValue) -> tuple[Sequence[str], Sequence[float]]:
-    """Read pieces and scores; a piece's index is its id."""
+    """Read a Unigram vocabulary: its pieces and their scores; a piece's index is its id."""
     items = node.value
     if isinstance(items, tuple):  # JSON has none: these are the extension's
         pieces, scores = items

@@ -28,7 +28,7 @@ __all__ = ["decoder_member", "normalizer_member", "unigram_members"]
 
 
 def unigram_members(spec: TokenizerSpec, model: UnigramSpec) -> dict[str, Any]:
-    """Return the tokenizer.json members that unigram_json.py reads."""
+    """Return a Unigram model, its steps and its decoder as members of a tokenizer.json."""
     splitters: list[dict[str, Any]] = []
     if model.whitespace_split:
         splitters.append({"type": "WhitespaceSplit"})
@@ -49,12 +49,12 @@ def unigram_members(spec: TokenizerSpec, model: UnigramSpec) -> dict[str, Any]:
 
 
 def normalizer_member(steps: tuple[NormalizerStep, ...]) -> dict[str, Any] | None:
-    """Return the member ``normalizer`` for these steps."""
+    """Return normalizer steps as the member ``normalizer`` of a tokenizer.json."""
     return _join([_step(step) for step in steps], "normalizers")
 
 
 def decoder_member(steps: tuple[DecoderStep, ...]) -> dict[str, Any] | None:
-    """Return the member ``decoder`` for these steps."""
+    """Return decoder steps as the member ``decoder`` of a tokenizer.json."""
     return _join([_decoder(step) for step in steps], "decoders")
 
 

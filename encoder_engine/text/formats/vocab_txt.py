@@ -28,7 +28,7 @@ def is_line(token: str) -> bool:
 
 
 def read_vocab_txt(path: Path) -> dict[str, int]:
-    """Read the pieces and their ids.
+    """Read the pieces of a vocab.txt, and their ids: the numbers of their lines, from 0.
 
     A line ends at a line feed, or a carriage return and a line feed. Every other character belongs
     to the piece: the vocabulary of Chinese BERT has U+2028 and U+3000, and an empty line is the
@@ -58,7 +58,7 @@ def spec_from_vocab(
     names: SpecialTokenNames,
     more_added: tuple[AddedTokenSpec, ...] = (),
 ) -> TokenizerSpec:
-    """Return BERT's tokenizer for a vocabulary."""
+    """Return BERT's tokenizer with a vocabulary that was read from vocab.txt."""
     for part in ("unk", "cls", "sep"):
         name = getattr(names, part)
         if name not in vocab:

@@ -22,7 +22,7 @@ __all__ = ["read_wordpiece", "read_wordpiece_decoder", "wordpiece_members"]
 
 
 def read_wordpiece(top: JsonValue) -> WordPieceSpec:
-    """Read the model, the normalizer and the pre-tokenizer of a whole file."""
+    """Read the WordPiece model, the normalizer and the pre-tokenizer of a tokenizer.json."""
     node = top.get("model")
     node.only_keys(
         ("type", "vocab", "unk_token", "continuing_subword_prefix", "max_input_chars_per_word")
@@ -68,7 +68,7 @@ def _check_distinct(node: JsonValue, vocab: dict[str, int]) -> None:
 
 
 def _unwrap(node: JsonValue, member: str) -> JsonValue:
-    """Return the only member of a Sequence of length 1; other values are returned unchanged."""
+    """Return the only member of a tokenizer.json's Sequence of one; other values unchanged."""
     if not node.is_null and node.kind() == "Sequence":
         node.only_keys(("type", member))
         inner = node.get(member).items()
@@ -109,7 +109,7 @@ def _check_pre_tokenizer(node: JsonValue) -> None:
 
 
 def read_wordpiece_decoder(node: JsonValue) -> WordPieceDecoderSpec | None:
-    """Read the decoder of a WordPiece model."""
+    """Read the ``decoder`` of a tokenizer.json with a WordPiece model; None: it has none."""
     if node.is_null:
         return None
     kind = node.kind()
@@ -124,7 +124,7 @@ def read_wordpiece_decoder(node: JsonValue) -> WordPieceDecoderSpec | None:
 
 
 def wordpiece_members(spec: TokenizerSpec, model: WordPieceSpec) -> dict[str, Any]:
-    """Return the members that :func:`read_wordpiece` and :func:`read_wordpiece_decoder` read."""
+    """Return a WordPiece model, its normalizer and its decoder as members of a tokenizer.json."""
     normalizer, decoder = model.normalizer, spec.decoder
     return {
         "normalizer": {

@@ -1,1 +1,1 @@
-"""Specifications of tokenizers: immutable values."""
+"""Specifications of tokenizers: immutable values that readers of files make."""

@@ -65,23 +65,23 @@ class BpeSpec:
 
     @property
     def num_ids(self) -> int:
-        """The id of the first added token that is not in the vocabulary: the largest id + 1."""
+        """The number of tokens: the id of the first added token that is not among them."""
         return len(self.vocab)
 
     @property
     def description(self) -> str:
-        """A short description of the model, for messages."""
+        """A few words on the tokenizer's model, such as its type, for messages."""
         return f"BPE of {'bytes' if self.splitting.byte_level else 'characters'}"
 
     def lowercased(self) -> BpeSpec:
-        """Return the model that lower-cases texts first."""
+        """Return a model that lower-cases texts before it encodes them."""
         if LowercaseStep() in self.normalizer:
             return self
         return replace(self, normalizer=(LowercaseStep(), *self.normalizer))
 
     @cached_property
     def tokens(self) -> _native.Vocabulary:
-        """The vocabulary as an object of the C++ extension."""
+        """The vocabulary as an object of the C++ extension, built at its first use."""
         if isinstance(self.vocab, NativeVocabulary):
             return self.vocab.native
         numbers = np.fromiter(self.vocab.values(), np.int32, len(self.vocab))
@@ -90,7 +90,7 @@ class BpeSpec:
 
     @cached_property
     def model(self) -> _native.BpeModel:
-        """The model as an object of the extension, which may refuse the merges: see bpe_json.py."""
+        """The model as an object of the extension, which may refuse merges: see bpe_json.py."""
         if isinstance(self.merges, NativeMerges):
             merges = self.merges.native
         else:

@@ -19,7 +19,7 @@ VALUE = 1 << 31
 
 
 def check_charsmap(charsmap: bytes, where: str) -> None:
-    """Raise an error for damaged or empty rules; ``where``: the file, for the message."""
+    """Raise :class:`TokenizerFileError` for damaged or empty rules; ``where``: their file."""
 
     def fail(message: str) -> TokenizerFileError:
         return TokenizerFileError(f"{where}: the precompiled charsmap is damaged: {message}")

@@ -18,7 +18,7 @@ __all__ = ["LibraryDecoderSpec", "LibrarySpec", "OffsetTrim"]
 class OffsetTrim:
     """Leaves the white space at a token's ends out of its character offsets.
 
-    ``add_prefix_space``: the model puts a space before the first token that is not in the text.
+    ``add_prefix_space``: the model puts a space, which is not in the text, before the first token.
     """
 
     add_prefix_space: bool
@@ -45,11 +45,11 @@ class LibrarySpec:
 
     @property
     def description(self) -> str:
-        """A short description of the model, for messages."""
+        """A few words on the tokenizer's model, such as its type, for messages."""
         return f"{self.kind} by the library tokenizers"
 
     def lowercased(self) -> LibrarySpec:
-        """Return the model that lower-cases texts first."""
+        """Return a model that lower-cases texts before it encodes them."""
         lower, present = {"type": "Lowercase"}, json.loads(self.normalizer)
         if present == lower:
             return self

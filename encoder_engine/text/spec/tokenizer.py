@@ -49,7 +49,7 @@ class BertNormalizerSpec:
 
     @property
     def strips_accents(self) -> bool:
-        """True if text is decomposed (NFD) and non-spacing marks are removed."""
+        """True if the normalizer decomposes texts (NFD) and removes non-spacing marks."""
         return self.lowercase if self.strip_accents is None else self.strip_accents
 
 
@@ -68,16 +68,16 @@ class WordPieceSpec:
 
     @property
     def num_ids(self) -> int:
-        """The id of the first added token that is not in the vocabulary."""
+        """The number of pieces: the id of the first added token that is not among them."""
         return len(self.vocab)
 
     @property
     def description(self) -> str:
-        """A short description of the model, for messages."""
+        """A few words on the tokenizer's model, such as its type, for messages."""
         return f"WordPiece, {'lower-cased' if self.normalizer.lowercase else 'cased'}"
 
     def lowercased(self) -> WordPieceSpec:
-        """Return the model that lower-cases texts, with accents treated as before."""
+        """Return a model that lower-cases texts, and treats accents as this model does."""
         accents = self.normalizer.strips_accents
         lowered = replace(self.normalizer, lowercase=True, strip_accents=accents)
         return self if self.normalizer.lowercase else replace(self, normalizer=lowered)
@@ -85,7 +85,7 @@ class WordPieceSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class AddedTokenSpec:
-    """A token that is matched in the raw text, before the model."""
+    """A token that is searched for in texts, before the model encodes what is between."""
 
     content: str
     id: int
@@ -128,7 +128,7 @@ DecoderSpec: TypeAlias = (
 
 @dataclass(frozen=True, kw_only=True)
 class TruncationSpec:
-    """The truncation that a tokenizer.json states: kept for callers, not applied by itself."""
+    """The truncation that a tokenizer.json states: callers may read it; it is not applied."""
 
     max_length: int
     strategy: Strategy
@@ -138,7 +138,7 @@ class TruncationSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class PaddingSpec:
-    """The padding that a tokenizer.json states: kept for callers, not applied by itself."""
+    """The padding that a tokenizer.json states: callers may read it; it is not applied."""
 
     length: int | None  # None: as long as the longest row
     direction: Side
@@ -150,7 +150,7 @@ class PaddingSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class SpecialTokenNames:
-    """The special tokens by role; ``None`` where the tokenizer has none."""
+    """A tokenizer's special tokens by role; ``None`` where it has none."""
 
     unk: str | None = None
     cls: str | None = None
@@ -186,7 +186,7 @@ class TokenizerSpec:
     model_max_length: int | None = None
 
     def token_to_id(self, token: str) -> int | None:
-        """Return the id of an added token or a vocabulary entry, or ``None``."""
+        """Return the id of a token, added or of the vocabulary; ``None`` for an unknown one."""
         for added in self.added_tokens:
             if added.content == token:
                 return added.id
@@ -194,9 +194,9 @@ class TokenizerSpec:
 
     @property
     def input_names(self) -> tuple[str, ...]:
-        """The fields that a model reads.
+        """The names of the fields that a model reads, such as ``input_ids``.
 
-        ``token_type_ids`` if a template has types other than 0.
+        ``token_type_ids`` is one if a template has types other than 0.
         """
         # Only BERT's and DeBERTa's classes give token types by default.
         types = any(piece.type_id for piece in (*self.single, *self.pair))

@@ -51,14 +51,14 @@ PrependScheme = Literal["always", "first", "never"]
 
 @dataclass(frozen=True, kw_only=True)
 class CharsmapStep:
-    """Applies SentencePiece's compiled rules to graphemes, and where none matches to characters."""
+    """Applies SentencePiece's compiled rules to a text's graphemes, else to their characters."""
 
     charsmap: bytes = field(repr=False)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReplaceStep:
-    """Replaces every match by ``content``; a ``regex`` must be one that unigram_json.py lists."""
+    """Replaces every match in a text by ``content``; a ``regex`` must be one of ``REGEXES``."""
 
     pattern: str
     regex: bool
@@ -67,24 +67,24 @@ class ReplaceStep:
 
 @dataclass(frozen=True, kw_only=True)
 class UnicodeFormStep:
-    """Applies a Unicode normalization form."""
+    """Normalizes a text to a Unicode form."""
 
     form: Literal["NFC", "NFD", "NFKC", "NFKD"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class StripAccentsStep:
-    """Drops combining marks, including spacing ones."""
+    """Drops the combining marks of a text, including spacing ones."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LowercaseStep:
-    """Lower-cases each character on its own."""
+    """Lower-cases each character of a text on its own."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StripStep:
-    """Drops white space at the ends of the text."""
+    """Drops white space at the left or right end of a text, or at both."""
 
     left: bool
     right: bool
@@ -110,7 +110,7 @@ NormalizerStep: TypeAlias = (
 
 @dataclass(frozen=True, kw_only=True)
 class MetaspaceSpec:
-    """Replaces spaces by ``replacement``; ``split``: a word starts at each replaced space."""
+    """Replaces spaces of a text by ``replacement``; ``split``: a word starts at each of them."""
 
     replacement: str
     prepend_scheme: PrependScheme
@@ -134,7 +134,7 @@ class UnigramSpec:
 
     @cached_property
     def vocab(self) -> Mapping[str, int]:
-        """Each piece and its id."""
+        """The id of each piece, by the piece."""
         return _vocabulary(self.pieces)
 
     @property
@@ -149,11 +149,11 @@ class UnigramSpec:
 
     @property
     def description(self) -> str:
-        """A short description of the model, for messages."""
+        """A few words on the tokenizer's model, such as its type, for messages."""
         return "Unigram"
 
     def lowercased(self) -> UnigramSpec:
-        """Return the model that lower-cases texts first."""
+        """Return a model that lower-cases texts before it encodes them."""
         if LowercaseStep() in self.normalizer:
             return self
         return replace(self, normalizer=(LowercaseStep(), *self.normalizer))
@@ -186,7 +186,7 @@ class SentencePieceSpec:
 
     @cached_property
     def vocab(self) -> Mapping[str, int]:
-        """Each piece and its id."""
+        """The id of each piece, by the piece."""
         return _vocabulary(self.pieces)
 
     @property
@@ -206,13 +206,13 @@ class SentencePieceSpec:
 
     @property
     def symbols(self) -> list[str]:
-        """The user-defined pieces, which normalization leaves unchanged and which always match."""
+        """The user-defined pieces: normalization leaves them unchanged, and they always match."""
         kinds = enumerate(self.kinds)
         return [self.pieces[index] for index, kind in kinds if kind == "user_defined"]
 
     @property
     def description(self) -> str:
-        """A short description of the model, for messages."""
+        """A few words on the tokenizer's model, such as its type, for messages."""
         return "SentencePiece Unigram"
 
     def lowercased(self) -> SentencePieceSpec:
@@ -225,17 +225,17 @@ class SentencePieceSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class ByteFallbackStep:
-    """Decodes runs of byte tokens as UTF-8; an invalid run gives one U+FFFD for each byte."""
+    """Decodes runs of byte tokens as UTF-8; each byte of an invalid run gives a U+FFFD."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FuseStep:
-    """Concatenates all tokens into one, which the following steps change."""
+    """Concatenates all tokens of a text into one, which the decoder's next steps change."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StripTokensStep:
-    """Strips ``content`` off each token, up to ``start`` times in front and ``stop`` at the end."""
+    """Strips ``content`` off each token, up to ``start`` times in front and ``stop`` at its end."""
 
     content: str
     start: int

@@ -1,4 +1,4 @@
-"""Samples labelled corpora for training a vocabulary: counts texts, then samples them."""
+"""Samples texts of labelled corpora to train a vocabulary: counts the texts, then draws them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RESERVED = "\u2585"
 
 @dataclass(kw_only=True)
 class CorpusCount:
-    """The number of texts of a corpus, and the number to read, repetitions included."""
+    """The number of texts in a corpus, and the number that were read, repetitions included."""
 
     num_texts: int = 0
     num_read: int = 0
@@ -29,7 +29,7 @@ class CorpusCount:
 
 @dataclass(kw_only=True)
 class Lines:
-    """Cuts texts into lines for a trainer, and counts the changes.
+    """Cuts texts into lines for a trainer of vocabularies, and counts what is changed.
 
     num_cut: the number of lines longer than ``max_length``, cut at white space if possible.
     num_blank: the number of texts without a character.
@@ -44,7 +44,7 @@ class Lines:
     num_reserved: int = 0
 
     def of(self, text: str) -> Iterator[str]:
-        """Yield the lines of a text."""
+        """Yield the lines of a text, each of at most ``max_length`` characters."""
         if not text or text.isspace():
             self.num_blank += 1
             return
@@ -67,7 +67,7 @@ class Lines:
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """The texts to train on; ``targets``: the number of texts to read from each corpus."""
+    """The texts to train a vocabulary on; ``targets``: how many to read from each corpus."""
 
     corpora: Corpora
     targets: Mapping[str, int]
@@ -76,7 +76,7 @@ class Sample:
     watch: Callable[[Stage, int], None] = field(default=lambda _stage, _done: None)
 
     def __iter__(self) -> Iterator[str]:
-        """Yield the texts of one corpus after another, each corpus in its own order."""
+        """Yield the drawn texts, one corpus after another, each in its own order."""
         done = 0
         for name, texts in self.corpora.items():
             count = self.counts[name]
@@ -93,10 +93,11 @@ class Sample:
 def _chosen(
     texts: Iterable[str], size: int, target: int, generator: random.Random
 ) -> Iterator[str]:
-    """Yield each text ``target // size`` times, and a uniform subsample for the remainder.
+    """Draw ``target`` texts of a corpus of ``size`` texts, in its order.
 
-    Selection sampling (Knuth, The Art of Computer Programming 2, 3.4.2, algorithm S) needs one pass
-    and no memory, and yields exactly ``target`` texts.
+    Each text is yielded ``target // size`` times, and a uniform subsample once more. Selection
+    sampling (Knuth, The Art of Computer Programming 2, 3.4.2, algorithm S) needs one pass and no
+    memory.
     """
     repeats, wanted = divmod(target, size) if size else (0, 0)
     left = size
@@ -109,7 +110,7 @@ def _chosen(
 
 
 def open_corpora(corpora: Corpora | Iterable[str]) -> Corpora:
-    """Return corpora by label; refuse an iterator, which cannot be read twice."""
+    """Return texts as corpora by label; refuse an iterator, which cannot be read twice."""
     if isinstance(corpora, str):
         raise TextError("corpora is one str; pass a list of texts, or a mapping of labelled lists")
     labelled = corpora if isinstance(corpora, Mapping) else {"": corpora}
@@ -131,7 +132,7 @@ def open_corpora(corpora: Corpora | Iterable[str]) -> Corpora:
 def count_texts(
     corpora: Corpora, see: Callable[[str], None], watch: Callable[[Stage, int], None]
 ) -> dict[str, CorpusCount]:
-    """Count the texts of each corpus, and call ``see`` with each text."""
+    """Count the texts of each corpus, by its label; call ``see`` with each text."""
     counts: dict[str, CorpusCount] = {}
     done = 0
     for name, texts in corpora.items():
@@ -156,7 +157,7 @@ def _check_text(text: object, name: str, row: int) -> None:
 
 
 def allot(sizes: Mapping[str, int], *, alpha: float, limit: int | None) -> dict[str, int]:
-    """Return the number of texts to read of each corpus, in proportion to p^alpha.
+    """Return how many texts to read of each corpus, in proportion to p^alpha.
 
     p is the corpus's share of all texts. ``limit``: the total number of texts to read, by default
     all; numbers are rounded by largest remainder, and every corpus gets at least one text.
@@ -182,7 +183,7 @@ def sample(
     seed: int,
     watch: Callable[[Stage, int], None],
 ) -> Sample:
-    """Return the sample to read from corpora that have been counted."""
+    """Return the texts to train a vocabulary on, from corpora whose texts have been counted."""
     sizes = {name: count.num_texts for name, count in counts.items()}
     targets = allot(sizes, alpha=alpha, limit=limit)
     return Sample(corpora=corpora, targets=targets, counts=counts, seed=seed, watch=watch)

@@ -16,7 +16,7 @@ __all__ = ["with_tokens"]
 
 
 def with_tokens(tokenizer: Tokenizer, words: Sequence[str]) -> Tokenizer:
-    """Return a tokenizer that encodes each of these words as one token; existing ids stay.
+    """Return a tokenizer that encodes each word in ``words`` as one token; existing ids stay.
 
     Words that are already in the vocabulary are skipped. Raises :class:`ConfigError` for a
     tokenizer that is not WordPiece or has an added token beyond its vocabulary, whose id would

@@ -54,13 +54,13 @@ class TrainingOptions:
 
     @property
     def chosen_trainer(self) -> Trainer:
-        """The trainer to use: ``"tokenizers"`` or ``"sentencepiece"``."""
+        """The library that trains: ``trainer``, or else the default of the model."""
         default: Trainer = "tokenizers" if self.model == "wordpiece" else "sentencepiece"
         return self.trainer or default
 
 
 def check_options(options: TrainingOptions) -> None:
-    """Raise :class:`InputError` for options that contradict each other, before anything is read."""
+    """Raise :class:`InputError` for training options that contradict each other."""
     unigram, trainer = options.model == "unigram", options.chosen_trainer
     plain = TrainingOptions()
     wrong = {

@@ -60,7 +60,7 @@ OWN_FILES = frozenset(
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingSummary:
-    """The result of a training: texts read, changed and left out, and the vocabulary's size."""
+    """What training a vocabulary did: texts read, changed and left out; the vocabulary's size."""
 
     directory: str
     model: ModelKind
@@ -248,7 +248,7 @@ def _check_target(target: Path, *, overwrite: bool) -> None:
 
 
 def _write(target: Path, save: Callable[[Path], None]) -> int:
-    """Save into a temporary folder, check that it loads, and rename it to ``target``."""
+    """Save a tokenizer into a temporary folder, rename it to ``target``; return its vocab_size."""
     with replacing_folder(target) as folder:
         save(folder)
         write_checksums(folder, [path.name for path in folder.iterdir()])

@@ -30,7 +30,7 @@ NUM_THREADS = 4
 
 @dataclass(frozen=True, kw_only=True)
 class UnigramResult:
-    """The tokenizer.json as text, and the SentencePiece model if sentencepiece was the trainer."""
+    """A trained tokenizer: its tokenizer.json as text, and sentencepiece's model if it trained."""
 
     tokenizer_json: str
     sentencepiece_model: bytes | None
@@ -47,7 +47,7 @@ def train_with_sentencepiece(
     coverage: float,
     max_length: int,
 ) -> UnigramResult:
-    """Train with sentencepiece, whose three special pieces are among those of the layout."""
+    """Train a Unigram vocabulary on lines with sentencepiece; return it laid out as XLM-R's."""
     try:
         import sentencepiece
     except ImportError as error:
@@ -101,7 +101,7 @@ def train_with_sentencepiece(
 
 
 def _noting(lines: Iterable[str], failures: list[BaseException]) -> Iterator[str]:
-    """Yield the lines; record an exception that ends them, which sentencepiece would replace."""
+    """Yield lines; record the exception that ends them, because sentencepiece would replace it."""
     try:
         yield from lines
     except BaseException as error:
@@ -112,7 +112,7 @@ def _noting(lines: Iterable[str], failures: list[BaseException]) -> Iterator[str
 def train_with_tokenizers(
     lines: Iterable[str], *, vocab_size: int, extra_tokens: Sequence[str], lowercase: bool
 ) -> UnigramResult:
-    """Train with Hugging Face tokenizers: NFKC, and every character of the lines is kept."""
+    """Train a Unigram vocabulary with Hugging Face tokenizers; every character of lines is kept."""
     try:
         from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
     except ImportError as error:
@@ -158,7 +158,7 @@ def _missing(library: str) -> MissingDependencyError:
 
 
 def _field(message: bytes, number: int) -> bytes:
-    """Return a bytes field of a protobuf message; of several values the last counts."""
+    """Return the bytes of a protobuf message's field; of several values the last counts."""
     place, found = 0, b""
     while place < len(message):
         key, place = _varint(message, place)
@@ -192,7 +192,7 @@ def _lay_out(
     byte_fallback: bool,
     sentencepiece_model: bytes | None,
 ) -> UnigramResult:
-    """Write the tokenizer.json with XLM-R's template, special tokens and decoder."""
+    """Write trained pieces as a tokenizer.json, with XLM-R's template, special tokens, decoder."""
     vocab = [*((token, 0.0) for token in FIRST), *pieces]
     vocab += [(token, 0.0) for token in (*extra_tokens, MASK)]
     ids = {token: number for number, (token, _) in enumerate(vocab)}

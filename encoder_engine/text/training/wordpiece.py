@@ -24,7 +24,7 @@ PREFIX = "##"
 
 
 class Alphabet:
-    """Counts characters after normalization, separately at the start of words and inside words."""
+    """Counts the characters of normalized lines, apart at the start of words and inside words."""
 
     def __init__(self, normalizer: BertNormalizerSpec) -> None:
         normalizers, pre_tokenizers = _import("normalizers"), _import("pre_tokenizers")
@@ -39,7 +39,7 @@ class Alphabet:
         self._kinds: dict[str, str] = {}
 
     def see(self, line: str) -> None:
-        """Count the characters of a line."""
+        """Count the characters of a line of text."""
         text = f" {self._normalizer.normalize_str(line)}"
         self._pairs.update(pairwise(text))
 
@@ -67,7 +67,7 @@ class Alphabet:
         return [*sorted(kept), *(PREFIX + character for character in sorted(inner))]
 
     def _kind(self, character: str) -> str:
-        """Return the class of a character: letter, white space, or a word of its own."""
+        """Return whether a character is a ``letter``, white ``space``, or a ``word`` of its own."""
         kind = self._kinds.get(character)
         if kind is None:
             pieces = self._pre_tokenizer.pre_tokenize_str(f"a{character}a")
@@ -92,9 +92,10 @@ def train_wordpiece(
     min_frequency: int,
     coverage: float,
 ) -> dict[str, int]:
-    """Train on ``lines``, which the alphabet must have counted; returns pieces with their ids.
+    """Train a WordPiece vocabulary on ``lines``; return the pieces with their ids.
 
-    Raises :class:`InputError` where the vocabulary cannot even hold the alphabet.
+    ``alphabet``: must have counted the lines. Raises :class:`InputError` where the vocabulary
+    cannot even hold the alphabet.
     """
     pieces = alphabet.pieces(coverage)
     least = len(special_tokens) + len(pieces)
@@ -120,7 +121,7 @@ def train_wordpiece(
 
 
 def _import(module: str) -> Any:
-    """Import a part of Hugging Face tokenizers."""
+    """Import a module of Hugging Face tokenizers, or the package itself for ""."""
     import importlib
 
     try:

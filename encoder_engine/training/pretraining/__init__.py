@@ -1,1 +1,1 @@
-"""Pretraining on a corpus by objectives, with the training loop."""
+"""Pretrains encoders on a corpus: recipes, batches, the model, evaluation."""

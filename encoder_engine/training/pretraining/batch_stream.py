@@ -30,7 +30,7 @@ AHEAD = 2
 
 
 class BatchStream:
-    """The micro-batches of this process, step after step, masked by the objectives."""
+    """Yields this process's micro-batches, step after step, masked by the training objectives."""
 
     def __init__(
         self,
@@ -47,7 +47,10 @@ class BatchStream:
     def steps(
         self, start: int, stop: int, position: Position, count: Callable[[int], int]
     ) -> Iterator[StepBatches]:
-        """Yield the batches of steps ``start`` to ``stop``; ``count(step)``: how many in a step."""
+        """Yield this process's micro-batches of each training step from ``start`` to ``stop - 1``.
+
+        ``count``: a function from a step to its number of micro-batches, over all processes.
+        """
         steps = self._slices(start, stop, position, count)
         if self._workers == 0:
             for slices, counted, next_position in steps:
@@ -71,7 +74,10 @@ class BatchStream:
     def _slices(
         self, start: int, stop: int, position: Position, count: Callable[[int], int]
     ) -> Iterator[tuple[list[Slice], int, Position]]:
-        """Yield a step's slices for this process, how many of them count, and the next position."""
+        """Yield the fields of each step's :class:`StepBatches`, with slices for its batches.
+
+        A slice names the sequences of a micro-batch, before they are read and masked.
+        """
         stream = self._loader.slices(position)
         rank, size = self._world.rank, self._world.size
         for step in range(start, stop):
@@ -88,5 +94,5 @@ class BatchStream:
 def _step_batches(
     futures: list[Future[Inputs]], counted: int, next_position: Position
 ) -> StepBatches:
-    """Wait for the threads to make a step's batches, and return these."""
+    """Wait until threads have made a step's micro-batches, and return them."""
     return StepBatches([future.result() for future in futures], counted, next_position)

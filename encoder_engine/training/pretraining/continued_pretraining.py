@@ -1,8 +1,9 @@
-"""Continued pretraining: loads a checkpoint, and adds the corpus' new tokens to its vocabulary.
+"""Continued pretraining: loads a checkpoint, and adds the corpus's new tokens to its vocabulary.
 
-How it works: the corpus' tokens must begin with the checkpoint's, in the same order. Each further
-token is tokenized into pieces, tokens of the checkpoint; its embedding and output bias are the
-means of the pieces'. The new rows first take the table's spare rows, then extend it.
+How it works: the corpus's vocabulary must begin with the checkpoint's, in the same order. Each
+further token is tokenized into pieces, tokens of the checkpoint; its embedding and output bias are
+the means of the pieces'. A checkpoint's embedding table may have more rows than tokens: new tokens
+take these spare rows first, then extend the table.
 """
 
 from __future__ import annotations
@@ -57,9 +58,9 @@ def tokenizer_of(corpus: Corpus) -> Tokenizer | None:
 def continue_checkpoint(
     path_or_hub_id: str, corpus: Corpus, objectives: tuple[Objective, ...]
 ) -> PretrainingModel:
-    """Load an encoder to continue training, and its masked-language-model head if it has one.
+    """Load an encoder with its masked-language-model head, if any, and add the corpus's new tokens.
 
-    Raises :class:`ConfigError` where the corpus' first tokens are not the checkpoint's.
+    Raises :class:`ConfigError` where the corpus's first tokens are not the checkpoint's.
     """
     directory = resolve_directory(path_or_hub_id)
     pieces = _pieces_of_new_tokens(directory, corpus)
@@ -104,7 +105,7 @@ def copy_modules(checkpoint: Path, directory: Path) -> None:
 
 
 def load_masked_lm(path_or_hub_id: str, corpus: Corpus) -> MaskedLM:
-    """Load a masked language model, with its vocabulary reduced to the corpus' tokens.
+    """Load a masked language model, with its vocabulary reduced to the corpus's tokens.
 
     Raises :class:`ConfigError` where the corpus has tokens that the checkpoint lacks.
     """
@@ -126,7 +127,10 @@ def load_masked_lm(path_or_hub_id: str, corpus: Corpus) -> MaskedLM:
 
 
 def _check_size(encoder: Encoder, corpus: Corpus, num_new: int) -> int:
-    """Check the table's size; return the first new token's id, from which on rows are spare."""
+    """Return the id of the corpus's first new token: the table's rows from that index on are spare.
+
+    Raises :class:`ConfigError` if the encoder's embedding table has fewer rows.
+    """
     known, first = encoder.spec.embedding.vocab_size, corpus.vocabulary.size - num_new
     if known < first:
         raise ConfigError(
@@ -138,7 +142,7 @@ def _check_size(encoder: Encoder, corpus: Corpus, num_new: int) -> int:
 
 
 def _pieces_of_new_tokens(directory: Path, corpus: Corpus) -> list[list[int]]:
-    """Tokenize each of the corpus' new tokens into the checkpoint's tokens; return the ids."""
+    """Return, for each token that only the corpus has, the checkpoint's token ids that spell it."""
     own = tokenizer_of(corpus)
     if own is None:
         raise ConfigError(
@@ -159,9 +163,10 @@ def _pieces_of_new_tokens(directory: Path, corpus: Corpus) -> list[list[int]]:
 
 
 def extend_vocabulary(encoder: Encoder, pieces: Sequence[Sequence[int]], *, first: int) -> None:
-    """Add embeddings of new tokens from id ``first`` on, one per list of pieces, in place.
+    """Add embeddings of new tokens to the encoder in place, from token id ``first`` on.
 
-    A token's embedding is the mean of its pieces' embeddings. Spare rows are used first.
+    ``pieces``: for each new token the known token ids that spell it: the new embedding is their
+    mean. Spare rows of the table are used first.
     """
     if not pieces:
         return
@@ -180,9 +185,10 @@ def _set_table(encoder: Encoder, rows: Tensor) -> None:
 
 
 def _extended(rows: Tensor, pieces: Sequence[Sequence[int]], first: int) -> Tensor:
-    """Return the table with each list's mean embedding from ``first`` on.
+    """Return ``rows`` with the rows of new tokens from index ``first`` on, replaced or appended.
 
-    [] gives the table's mean.
+    A new token's row is the mean of the rows of its pieces; of all known rows for a token without
+    any.
     """
     known = rows[:first]
     means = [known[list(named)].mean(0) if named else known.mean(0) for named in pieces]

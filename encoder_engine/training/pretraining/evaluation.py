@@ -23,7 +23,7 @@ __all__ = ["Evaluation"]
 
 
 class Evaluation:
-    """Evaluates on the first batches of a loader, with the same masks and draws every time."""
+    """Evaluates a model on the first held-out batches, with the same masks and draws every time."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class Evaluation:
         self._names, self._num_tokens = names, num_tokens
 
     def _slices(self) -> list[Slice]:
-        """List the batches to evaluate, at most one epoch, so that no text is counted twice."""
+        """List the batches to evaluate, of at most one epoch, so that no text is counted twice."""
         slices, seen = [], 0
         for slice_ in self._loader.slices():
             if slice_.epoch or seen >= self._num_tokens:
@@ -48,7 +48,7 @@ class Evaluation:
         return slices
 
     def _inputs(self) -> Iterator[tuple[Inputs, bool]]:
-        """Yield the batches of this process, and whether each batch counts.
+        """Yield this process's batches, and whether each counts or is a repetition.
 
         Every process gets the same number, because FSDP runs in step. Random draws of the model,
         such as ELECTRA's tokens, are seeded by the batch's index over all processes.
@@ -63,7 +63,7 @@ class Evaluation:
 
     @torch.no_grad()
     def __call__(self, model: nn.Module) -> dict[str, float]:
-        """Return the mean loss and accuracy of each objective, and MLM's pseudo-perplexity."""
+        """Return a model's mean loss and accuracy by objective, and MLM's pseudo-perplexity."""
         training = model.training
         model.eval()
         names = list(self._names)

@@ -1,4 +1,4 @@
-"""Builds training sequences, objectives and the model that a recipe describes."""
+"""Builds what a pretraining recipe describes: training sequences, objectives and the model."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ __all__ = ["Text", "build_model", "build_objectives", "build_text", "save_model"
 
 
 class Text(NamedTuple):
-    """The training part and the held-out part of a corpus."""
+    """A corpus, with its training sequences and the sequences held out for evaluation."""
 
     corpus: Corpus
     training: Samples | Pairs
@@ -81,7 +81,7 @@ def build_text(recipe: DataRecipe, *, seed: int, verify: bool = True) -> Text:
 def build_objectives(
     recipe: ObjectivesRecipe, data: DataRecipe, corpus: Corpus
 ) -> tuple[Objective, ...]:
-    """Make the objectives of the encoder, or of ELECTRA's generator."""
+    """Make the training objectives of the encoder or, with ELECTRA, of its generator."""
     vocabulary = corpus.vocabulary
     if recipe.unit == "salient" and not corpus.has_salient:
         raise ConfigError(
@@ -120,7 +120,7 @@ def build_objectives(
 def build_model(
     recipe: TrainingRecipe, corpus: Corpus, objectives: tuple[Objective, ...]
 ) -> TrainingModel:
-    """Make the model: with weights drawn by the recipe's seed, or loaded from a checkpoint."""
+    """Make the model to pretrain: with random weights by the recipe's seed, or a checkpoint's."""
     torch.manual_seed(recipe.run.seed)
     wanted = recipe.objectives
     if recipe.model.checkpoint is not None:

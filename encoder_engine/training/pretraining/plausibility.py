@@ -1,4 +1,4 @@
-"""Warns of runs that finish without learning: too little text, or a loss that diverged."""
+"""Warns of runs that finish without learning: too many epochs, or a loss that diverged."""
 
 from __future__ import annotations
 

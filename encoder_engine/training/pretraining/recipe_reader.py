@@ -37,7 +37,7 @@ def find_recipe(
     corpus: str | None = None,
     checkpoint: str | None = None,
 ) -> TrainingRecipe:
-    """Return a recipe by name, from a YAML or JSON file, or from ``file.py:function``.
+    """Return a recipe of pretraining: by its name, a YAML or JSON file, or ``file.py:function``.
 
     ``settings``: changed values, such as ``batch.tokens=65536``.
     ``corpus``: replaces ``data.corpus`` of the recipe.
@@ -67,24 +67,24 @@ def find_recipe(
 
 
 def read_recipe(path: Path) -> TrainingRecipe:
-    """Read a YAML or JSON file; raises :class:`ConfigError` that names an unknown key."""
+    """Read a recipe from a YAML or JSON file; refuse unknown keys by :class:`ConfigError`."""
     return recipe_from_values(read_values(path))
 
 
 def recipe_to_values(recipe: TrainingRecipe) -> dict[str, Any]:
-    """Return a recipe as nested mappings."""
+    """Return a recipe's settings as nested mappings, one per section."""
     return asdict(recipe)
 
 
 def recipe_from_values(values: Any) -> TrainingRecipe:
-    """Make a recipe from nested mappings; missing keys get their defaults."""
+    """Make a recipe from nested mappings, one per section; missing keys get their defaults."""
     source = JsonSource(name="", error=ConfigError, mend="")
     made: TrainingRecipe = RecipeValue(values, source, "recipe").read_as(TrainingRecipe)
     return made
 
 
 def with_settings(values: dict[str, Any], settings: Sequence[str]) -> dict[str, Any]:
-    """Set ``key.key=value`` in nested mappings, in place; values are parsed as YAML."""
+    """Set ``section.key=value`` strings in nested mappings, in place; values are parsed as YAML."""
     return set_values(values, settings)
 
 

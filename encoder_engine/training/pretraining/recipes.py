@@ -46,7 +46,7 @@ _LARGE_RUN = RunRecipe(
 
 
 def tiny() -> TrainingRecipe:
-    """Return a BERT of two layers that two CPU cores train in minutes."""
+    """Return the recipe of a BERT of two layers that two CPU cores train in minutes."""
     return TrainingRecipe(
         model=ModelRecipe(config=_bert(128, 2, 2, max_position_embeddings=128, **_NO_DROPOUT)),
         data=DataRecipe(form="blocks", max_length=128),
@@ -57,7 +57,7 @@ def tiny() -> TrainingRecipe:
 
 
 def bert_base() -> TrainingRecipe:
-    """Return BERT-base on pairs of segments (Devlin et al. 2019)."""
+    """Return the recipe of BERT-base on pairs of segments (Devlin et al. 2019)."""
     return TrainingRecipe(
         model=ModelRecipe(config=_bert(768, 12, 12)),
         data=DataRecipe(form="pairs", max_length=512, workers=4),
@@ -69,7 +69,7 @@ def bert_base() -> TrainingRecipe:
 
 
 def bert_large() -> TrainingRecipe:
-    """Return BERT-large with large batches and LAMB (You et al. 2020)."""
+    """Return the recipe of BERT-large with large batches and LAMB (You et al. 2020)."""
     base = bert_base()
     return replace(
         base,
@@ -82,7 +82,7 @@ def bert_large() -> TrainingRecipe:
 
 
 def roberta() -> TrainingRecipe:
-    """Return RoBERTa-base: full sentences across documents, no pairs (Liu et al. 2019)."""
+    """Return RoBERTa-base's recipe: full sentences across documents, no pairs (Liu et al. 2019)."""
     config = _bert(768, 12, 12, model_type="roberta", layer_norm_eps=1e-5, type_vocab_size=1)
     config["max_position_embeddings"] = 514
     return TrainingRecipe(
@@ -96,7 +96,7 @@ def roberta() -> TrainingRecipe:
 
 
 def modernbert() -> TrainingRecipe:
-    """Return ModernBERT-base with StableAdamW (Warner et al. 2024)."""
+    """Return the recipe of ModernBERT-base with StableAdamW (Warner et al. 2024)."""
     config = {
         "model_type": "modernbert",
         "hidden_size": 768,
@@ -123,7 +123,7 @@ def modernbert() -> TrainingRecipe:
 
 
 def electra_small() -> TrainingRecipe:
-    """Return ELECTRA-small: replaced token detection (Clark et al. 2020)."""
+    """Return the recipe of ELECTRA-small: replaced token detection (Clark et al. 2020)."""
     config = _bert(256, 12, 4, model_type="electra", embedding_size=128)
     generator = {"hidden_size": 64, "intermediate_size": 256, "num_attention_heads": 1}
     return TrainingRecipe(
@@ -138,7 +138,7 @@ def electra_small() -> TrainingRecipe:
 
 
 def spanbert() -> TrainingRecipe:
-    """Return SpanBERT-base: span masking and the span boundary objective (Joshi et al. 2020)."""
+    """Return SpanBERT-base's recipe: span masking, span boundary objective (Joshi et al. 2020)."""
     return TrainingRecipe(
         model=ModelRecipe(config=_bert(768, 12, 12)),
         data=DataRecipe(form="sentences", max_length=512, workers=4),
@@ -151,7 +151,7 @@ def spanbert() -> TrainingRecipe:
 
 
 def retromae() -> TrainingRecipe:
-    """Return RetroMAE-base: a masked encoder and a decoder of its first row (Xiao et al. 2022)."""
+    """Return RetroMAE-base's recipe: a decoder of the encoder's first row (Xiao et al. 2022)."""
     return TrainingRecipe(
         model=ModelRecipe(config=_bert(768, 12, 12)),
         data=DataRecipe(form="sentences", max_length=512, workers=4),

@@ -61,7 +61,7 @@ FREE = {
 
 
 class Trainer(Loop):
-    """Trains a model by a recipe, in a folder from which an interrupted run resumes.
+    """Pretrains a model by a recipe, in a folder from which an interrupted run resumes.
 
     The folder gets ``recipe.json``, ``corpus.sha256``, ``log.jsonl``, ``speed.jsonl``,
     ``checkpoints/`` and, at the end, ``curves.svg`` and ``model/``.
@@ -76,22 +76,22 @@ class Trainer(Loop):
 
     @property
     def recipe(self) -> TrainingRecipe:
-        """All settings of the run."""
+        """All settings of the pretraining run."""
         return self.course.recipe
 
     @property
     def text(self) -> Text:
-        """The training and the held-out part of the corpus."""
+        """The corpus, with its training sequences and the sequences held out for evaluation."""
         return self.course.text
 
     @property
     def objectives(self) -> tuple[Objective, ...]:
-        """The objectives of the encoder, or of ELECTRA's generator."""
+        """The training objectives of the encoder or, with ELECTRA, of its generator."""
         return self.course.objectives
 
 
 class Pretraining(Course):
-    """The course that pretrains a model on a corpus by a recipe."""
+    """The :class:`Course` of pretraining: a corpus, objectives and a model for the loop."""
 
     recipe: TrainingRecipe
     text: Text
@@ -107,7 +107,7 @@ class Pretraining(Course):
 
     @property
     def max_length(self) -> int:
-        """The most tokens of a sequence."""
+        """The most tokens of a training sequence."""
         return self.recipe.data.max_length
 
     def read(self, *, verify: bool) -> None:
@@ -121,7 +121,7 @@ class Pretraining(Course):
         warn_of_repetition(self.recipe, self.text)
 
     def build_model(self) -> TrainingModel:
-        """Make the model: random weights, or those of the recipe's checkpoint."""
+        """Make the model to pretrain: random weights, or those of the recipe's checkpoint."""
         return build_model(self.recipe, self.text.corpus, self.objectives)
 
     def _loader(self, samples: Samples | Pairs, *, seed: int, alpha: float | None) -> Loader:
@@ -129,7 +129,7 @@ class Pretraining(Course):
         return Loader(samples=samples, batch_tokens=tokens, seed=seed, alpha=alpha)
 
     def batch_stream(self, world: World) -> BatchStream:
-        """Return the masked micro-batches of this process."""
+        """Return the stream that yields this process's masked micro-batches, step by step."""
         run, data = self.recipe.run, self.recipe.data
         return BatchStream(
             self._loader(self.text.training, seed=run.seed, alpha=data.alpha),
@@ -141,7 +141,7 @@ class Pretraining(Course):
         )
 
     def evaluation(self, names: Sequence[str], world: World) -> Evaluation | None:
-        """Return the evaluation on held-out text, or None where nothing is held out."""
+        """Return the function that scores a model on held-out text; None: none is held out."""
         held_out = self.text.held_out
         if not len(held_out):
             return None
@@ -153,14 +153,14 @@ class Pretraining(Course):
         return Evaluation(loader, self.objectives, names, world, num_tokens=tokens)
 
     def begin(self, directory: Path) -> None:
-        """Write the recipe and the corpus digest."""
+        """Write the recipe and a digest of the corpus into the folder of a new run."""
         digest = file_sha256(self.text.corpus.directory / MANIFEST)
         write_atomically(directory / CORPUS, f"{digest}  {MANIFEST}\n".encode())
         values = json.dumps(recipe_to_values(self.recipe), indent=1) + "\n"
         write_atomically(directory / RECIPE, values.encode())
 
     def compare(self, directory: Path) -> None:
-        """Raise :class:`ResumeError` if the folder was begun with another recipe or corpus."""
+        """Raise :class:`ResumeError` if the run's folder records another recipe or corpus."""
         values = json.loads(json.dumps(recipe_to_values(self.recipe)))
         digest = file_sha256(self.text.corpus.directory / MANIFEST)
         for name in (RECIPE, CORPUS):
@@ -179,7 +179,7 @@ class Pretraining(Course):
         refuse_changes(directory, changes, advice + _further(directory, changes))
 
     def num_micro_batches(self, step: int) -> int:
-        """Return the number of micro-batches of a step; it may grow at the start."""
+        """Return the number of micro-batches of a step, over all processes, from step 0 on."""
         return self.recipe.batch.num_micro_batches(step, self.recipe.run.steps)
 
     def review(self, scores: dict[str, float]) -> None:
@@ -192,7 +192,7 @@ class Pretraining(Course):
 
 
 def _further(directory: Path, changes: list[str]) -> str:
-    """Return advice for training a finished run longer, if only ``run.steps`` changed."""
+    """Return advice on training a finished run longer; empty unless only ``run.steps`` changed."""
     if len(changes) != 1 or not changes[0].startswith("run.steps "):
         return ""
     return f"; to train it further, start a new run from the model {directory / 'model'}"

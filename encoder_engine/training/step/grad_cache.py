@@ -42,7 +42,7 @@ def couple(
 ) -> tuple[list[Inputs], Tensor]:
     """Return a step's micro-batches with their vectors' gradients, and this rank's loss sums.
 
-    scales: the factor of each summed loss in the loss that is differentiated.
+    scales: the factor of each loss's sum in the loss that is differentiated.
     prepare: called with the number of a micro-batch before it is computed; seeds its dropout.
     casting: a function that makes the context of forward passes (autocast).
 
@@ -77,7 +77,7 @@ def couple(
 def _of_all_ranks(
     parts: list[Tensor], batches: StepBatches, model: CoupledModel, world: World
 ) -> tuple[Tensor, slice]:
-    """Return the vectors of all ranks, and the slice of rows that are this rank's."""
+    """Return the vectors of all ranks' texts, concatenated, and the slice that is this rank's."""
     if parts:
         joined = torch.cat(parts)
     else:

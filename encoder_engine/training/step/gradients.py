@@ -33,7 +33,7 @@ HALF = ("bfloat16", "float16")
 
 
 class Gradients:
-    """The gradients of a model's weights in training.
+    """Computes the gradients of a model's weights in a training step.
 
     computed: the model, or its DDP wrapper, which exchanges gradients among processes.
     ``graphs``: computes micro-batches by CUDA graphs; None without ``run.graphs``, or where graphs
@@ -62,7 +62,7 @@ class Gradients:
 
     @contextmanager
     def casting(self) -> Iterator[None]:
-        """Return the context of forward passes in the run's precision."""
+        """Return the context of the model's forward passes: autocast to the run's precision."""
         if self._half is None:
             yield
             return
@@ -73,7 +73,7 @@ class Gradients:
             yield
 
     def add_up(self, batches: StepBatches, step: int, terms: Mapping[str, float]) -> Tensor:
-        """Add the gradients of a step's micro-batches to those of the weights.
+        """Add the gradients of a step's micro-batches to the ``grad`` of the model's weights.
 
         terms: the number of terms of each loss, over all micro-batches and processes. Returns the
         sum of each loss over all processes, float64 [losses].
@@ -82,7 +82,7 @@ class Gradients:
             return self._world.add_up(self._added_up(batches, step, terms))
 
     def _added_up(self, batches: StepBatches, step: int, terms: Mapping[str, float]) -> Tensor:
-        """Accumulate the gradients; return this process' sum of each loss."""
+        """Add the gradients to the weights' ``grad``; return this process's sum of each loss."""
         model, world = self._model, self._world
         batches = batches._replace(inputs=[self._checked(inputs) for inputs in batches.inputs])
         totals = torch.zeros(len(model.weights), dtype=torch.float64, device=world.device)
@@ -114,19 +114,22 @@ class Gradients:
         return inputs._replace(batch=self._model.encoder.check_batch(inputs.batch))
 
     def seed(self, step: int, place: int) -> None:
-        """Seed dropout and sampling by step and micro-batch: no generator's state is saved."""
+        """Seed dropout and sampling by the step and the micro-batch's place on this rank."""
         number = place * self._world.size + self._world.rank
         drawn = np.random.SeedSequence((self._seed, step, number))
         torch.manual_seed(int(drawn.generate_state(1)[0]))
 
     def scales(self, terms: Mapping[str, float]) -> dict[str, float]:
-        """Return the factor of each summed loss in the differentiated loss."""
+        """Return, by loss name, the factor of the loss's sum in the loss that is differentiated."""
         # DDP and FSDP average gradients over ranks: multiplied by their number beforehand.
         size = self._world.size
         return {n: w * size / max(terms[n], 1.0) for n, w in self._model.weights.items()}
 
     def loss(self, inputs: Inputs, scales: Mapping[str, float]) -> tuple[Tensor, Tensor]:
-        """Return the scalar to differentiate, and the sum of each loss, float64 [losses]."""
+        """Return the scalar to differentiate for a micro-batch, and the sum of each loss.
+
+        The sums are float64 [losses]; zeros if the micro-batch comes with its vectors' gradient.
+        """
         found = self._computed(inputs.to(self._world.device))
         if inputs.gradient is not None:
             # The sums were computed with the gradient.
@@ -135,7 +138,7 @@ class Gradients:
         return loss, torch.stack([found[name].total.detach().double() for name in scales])
 
     def _synchronised(self, last: bool) -> AbstractContextManager[Any]:
-        """Return a context in which ranks exchange gradients, but only for the last micro-batch."""
+        """Return a context for the backward pass: ranks exchange gradients only if ``last``."""
         if self._world.size == 1:
             return nullcontext()
         if self._sharding == "full":

@@ -48,7 +48,7 @@ WITHOUT = "run.graphs: micro-batches are computed without a CUDA graph: %s"
 
 
 def why_no_graphs(model: TrainingModel, world: World, run: RunRecipe) -> str | None:
-    """Return the reason why a run has no graphs, which is logged; None: it may have graphs."""
+    """Return why a run cannot use CUDA graphs, and log it; None: it may use them."""
     reasons = {
         "several processes exchange gradients": world.size > 1,
         "run.compile compiles the encoders": run.compile,
@@ -64,8 +64,9 @@ def why_no_graphs(model: TrainingModel, world: World, run: RunRecipe) -> str | N
 
 
 class StepGraphs:
-    """The graphs of a model's training steps: one for each layout of micro-batches, one to update.
+    """The CUDA graphs of training steps: one per layout of micro-batches, and one of the update.
 
+    A layout is the sizes to which a micro-batch is padded.
     casting: a function that makes the context of forward passes (autocast).
     """
 
@@ -92,11 +93,11 @@ class StepGraphs:
 
     @property
     def is_captured(self) -> bool:
-        """True once a graph computes micro-batches and another graph computes the update."""
+        """True once CUDA graphs compute both micro-batches and the update of the weights."""
         return self._update is not None and any(part.graph for part in self._parts.values())
 
     def begin(self, parts: Sequence[Inputs]) -> None:
-        """Begin a step: clear the totals, and capture graphs of layouts that were used before."""
+        """Begin a step: zero the loss totals, and capture graphs of layouts used before."""
         self.totals.zero_()
         if not uses_graphs(self._device):
             if self._device.type != "cuda":
@@ -111,10 +112,10 @@ class StepGraphs:
                 part.graph = self._captured(part.compute)
 
     def compute(self, inputs: Inputs, scales: Mapping[str, float]) -> bool:
-        """Add the gradient and the losses of a micro-batch; return False if it has no layout.
+        """Add a micro-batch's gradient to the weights' ``grad``, and its losses to ``totals``.
 
         inputs: the micro-batch, on the host. scales: the factor of each summed loss in the
-        differentiated loss.
+        differentiated loss. Returns False, and computes nothing, if the micro-batch has no layout.
         """
         layout = self._layout_of(inputs)
         if layout is None:
@@ -133,7 +134,7 @@ class StepGraphs:
         return True
 
     def update(self, compute: Callable[[], Tensor]) -> Tensor:
-        """Update the weights, by a graph from the second time on; return the result of ``compute``.
+        """Call ``compute``, which updates the weights, and return its result; later by a graph.
 
         compute: the same function every time; tensors that it reads and writes must keep their
         addresses. The next update overwrites the result.
@@ -154,7 +155,7 @@ class StepGraphs:
         return found
 
     def differentiate(self, static: StepInputs) -> None:
-        """Compute the micro-batch in a layout's buffers; add its losses and gradients."""
+        """Compute the micro-batch in a layout's buffers; add up its losses and gradients."""
         with self._casting():
             found = self._model(static.inputs())
             sums = [found[name].total for name in self._names]
@@ -177,13 +178,13 @@ class StepGraphs:
         return layout
 
     def _without(self, reason: str) -> None:
-        """Log why micro-batches have no layout; each reason is logged once."""
+        """Log why some micro-batches are computed without a layout; each reason is logged once."""
         if reason not in self._reasons:
             LOGGER.warning(WITHOUT, reason)
         self._reasons.add(reason)
 
     def _captured(self, compute: Callable[[], None]) -> Any:
-        """Capture a computation as a graph; None if that fails, after which no graphs are used."""
+        """Capture a computation as a CUDA graph; None if that fails: the run then has no graphs."""
         if self._pool is None:
             self._pool = CapturePool.new()
         parameters = list(self._model.parameters())
@@ -202,7 +203,7 @@ class StepGraphs:
         return graph
 
     def _drop_graphs(self) -> None:
-        """Free all graphs together, because they share memory."""
+        """Free all CUDA graphs together, because they share memory."""
         self._parts.clear()
         self._update = self._pool = None
 
@@ -220,5 +221,5 @@ class _Part:
         self.graph: Any = None
 
     def compute(self) -> None:
-        """Compute the micro-batch in the buffers without a graph."""
+        """Compute the micro-batch that the buffers hold, without a graph."""
         self._graphs.differentiate(self.inputs)

@@ -1,4 +1,4 @@
-"""The losses and norm of a launched step, which the host reads when the device is done.
+"""The losses and gradient norm of a launched step, which the host reads when the device is done.
 
 On a GPU the host launches the next step before it reads a step's numbers: reading waits for the
 device, which would then idle until the host has launched more.
@@ -21,7 +21,7 @@ __all__ = ["Halt", "Launched", "Numbers", "can_read_late", "check_finite", "mean
 
 
 class Numbers:
-    """Numbers being copied from the device to the host, so that later steps cannot change them."""
+    """A tensor's values while they are copied to the host; later steps cannot change them."""
 
     def __init__(self, values: Tensor) -> None:
         self._ready = None
@@ -42,7 +42,7 @@ class Numbers:
 
 
 class Launched(NamedTuple):
-    """A step whose kernels were launched, but whose losses were not read yet.
+    """A training step whose kernels were launched; its losses may not have been read yet.
 
     ``step``: its index, from 0.
     ``tokens``: the number of tokens, over all processes.
@@ -56,7 +56,7 @@ class Launched(NamedTuple):
     numbers: Numbers | list[float]
 
     def read(self, weights: Mapping[str, float]) -> dict[str, Any]:
-        """Return the losses and the norm, by the keys of ``log.jsonl``.
+        """Return the step's losses and gradient norm, by the keys of ``log.jsonl``.
 
         weights: the weight of each loss in the total. Raises :class:`NonFiniteLossError` for
         numbers that are read after the step and are not finite.
@@ -76,13 +76,16 @@ class Launched(NamedTuple):
 def mean_losses(
     weights: Mapping[str, float], terms: Mapping[str, float], sums: Sequence[float]
 ) -> tuple[float, dict[str, float]]:
-    """Return the weighted total loss of a step, and the mean of each loss."""
+    """Return the weighted total loss of a step, and the mean of each loss.
+
+    ``terms``: the number of terms of each loss; ``sums``: each loss, summed over these.
+    """
     means = {n: x / max(terms[n], 1.0) for n, x in zip(weights, sums, strict=True)}
     return sum(weights[name] * mean for name, mean in means.items()), means
 
 
 class Halt:
-    """A flag on the device that stops all updates from the first step with NaN or infinity on.
+    """A flag on the GPU that stops all weight updates from the first step with NaN or infinity on.
 
     The host reads a step's losses after the next step is launched. While the flag is set, fused
     AdamW changes neither weights nor moments. The flag is never cleared.
@@ -95,7 +98,7 @@ class Halt:
             optimizer.found_inf = self._mark  # type: ignore[attr-defined]
 
     def see(self, numbers: Tensor) -> None:
-        """Set the flag if a number of a step is not finite."""
+        """Set the flag if any of a step's losses or its gradient norm is not finite."""
         # A number that is finite times 0 is 0, any other is NaN.
         self._mark.add_((numbers * 0.0).sum().ne(0.0)).clamp_(max=1.0)
 
@@ -107,7 +110,7 @@ def can_read_late(
     *,
     sharded: bool,
 ) -> bool:
-    """Return whether the numbers of a step may be read after the next one is launched.
+    """Return whether a step's losses may be read after the next step is launched.
 
     Only torch's fused AdamW can skip an update by a flag on the device (:class:`Halt`), and only
     of weights that are not sharded. In float16 the host itself must skip a step that overflows.
@@ -117,7 +120,10 @@ def can_read_late(
 
 
 def check_finite(what: str, value: float, step: int) -> None:
-    """Raise :class:`NonFiniteLossError` if a value of step ``step`` (from 0) is not finite."""
+    """Raise :class:`NonFiniteLossError` if a value of step ``step`` (from 0) is not finite.
+
+    ``what``: the name of the value, for the message.
+    """
     if not math.isfinite(value):
         raise NonFiniteLossError(
             f"{what} is {value} at step {step + 1}; the step is not taken. Begin again in another "
