@@ -225,7 +225,7 @@ def test_the_sources_of_a_step_are_its_kernels_and_its_case(tmp_path: Path) -> N
     assert "encoder_engine/training" in steps["pretraining_gpu/base-equal-32k"].sources
     source = tmp_path / "kernel.py"
     keys = set()
-    for text in ("first = 1", "first  =  1  # one", "first = 2"):
+    for text in ("first = 1", '"""One."""\nfirst  =  1  # one', "first = 2"):
         source.write_text(text, "utf-8")
         keys.add(make_key("ab", [str(source)], []))
     assert len(keys) == 2
