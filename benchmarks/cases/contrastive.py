@@ -1,8 +1,9 @@
 """Steps of contrastive training, compared with sentence-transformers' model and loss.
 
 Both have the same checkpoint, pairs, order and optimizer, no dropout, and in-batch negatives
-(``MultipleNegativesRankingLoss``). No text of a call occurs twice: the engine leaves copies of the
-positive out of the denominator, the peer does not.
+(``MultipleNegativesRankingLoss``). No text occurs twice in the training rows, because the losses
+treat copies of a positive differently: the engine leaves them out of the denominator,
+sentence-transformers counts them as negatives.
 """
 
 from __future__ import annotations

@@ -152,9 +152,10 @@ def serve(models: tuple[str, ...], **options: Any) -> None:
 
 
 def _prompts(prompts: Mapping[str, str]) -> list[str]:
-    """Return a log line that names a model's non-empty prompts, in a list; [] without any.
+    """Return ``["prompts a, b"]``, the names of a model's non-empty prompts; [] without any.
 
-    Clients that omit prompts get worse vectors.
+    The line that the server prints at its start shows them, because clients that omit prompts get
+    worse vectors.
     """
     named = [name for name, text in prompts.items() if text]
     return [f"prompts {', '.join(named)}"] if named else []

@@ -119,9 +119,11 @@ class EntityTask(TokenClassificationTask):
         return cls(**{field.name: getattr(task, field.name) for field in fields(task)}, **options)
 
     def encode(self, examples: Sequence[Any], tokenizer: Tokenizer, windows: Windows) -> Items:
-        """Tokenize texts as items of up to ``windows.max_length`` tokens; no token is lost.
+        """Tokenize raw texts; a text longer than ``windows.max_length`` is cut into windows.
 
-        Raises :class:`TextError` with the row of a text with lone surrogates.
+        The windows overlap, and each is an item of the result, so no token is lost. Raises
+        :class:`InputError` if a window is too short for the overlap, :class:`TextError` with the
+        row of a text that has a lone surrogate.
         """
         encoding = tokenizer.encode_batch(examples, return_offsets=True)
         before, after = map(len, template_ids(tokenizer))

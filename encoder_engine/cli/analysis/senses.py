@@ -1,4 +1,8 @@
-"""``encoder-engine senses``: word senses by nearest sense vectors."""
+"""``encoder-engine senses``: measures how well a model's token vectors tell word senses apart.
+
+Each test word gets the sense of its lemma whose mean training vector has the greatest cosine. For
+pairs of sentences (WiC), the cosine of the word's two vectors decides if its sense is the same.
+"""
 
 from __future__ import annotations
 

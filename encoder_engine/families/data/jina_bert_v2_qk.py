@@ -1,9 +1,11 @@
-"""JinaBERT for German, Spanish, Chinese and code: layer norms of query and key, and one more norm.
+"""JinaBERT for German, Spanish, Chinese and code: BERT with ALiBi, GeGLU and extra layer norms.
 
-The models are jina-embeddings-v2-base-de, -es, -zh and -code. Their configurations differ from
-those of :mod:`encoder_engine.families.data.jina_bert_v2` only in the code that they name. The
-layout follows ``JinaBertModel`` of modeling_bert.py in jinaai/jina-bert-v2-qk-post-norm: norms over
-all heads of query and of key together; the gate is the second half of ``up_gated_layer``.
+The models are jina-embeddings-v2-base-de, -es, -zh and -code. Query and key are normalised, each
+over all heads together. Attention's output plus its input is normalised, and then added to the
+input once more (``sum_norm``). Only ``auto_map`` tells their config.json from one of
+:mod:`encoder_engine.families.data.jina_bert_v2`. The layout follows ``JinaBertModel`` of
+modeling_bert.py in jinaai/jina-bert-v2-qk-post-norm; the gate is the second half of
+``up_gated_layer``.
 """
 
 from dataclasses import replace

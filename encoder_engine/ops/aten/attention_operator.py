@@ -33,7 +33,11 @@ MOST_SCORES = 2**24
 
 
 class _Part(NamedTuple):
-    """Attention weights of some sequences of a group, and each head's tensors, in a wide dtype."""
+    """Attention weights of n sequences of equal length, with the query, key and value behind them.
+
+    All are float32, or float64 for float64 inputs; keys and values are repeated for each query
+    head.
+    """
 
     group: Group
     query_nHQD: Tensor

@@ -351,7 +351,10 @@ class App:
 
 
 def _named(path: str) -> tuple[str, str]:
-    """Split a path into the route's path and a model name; the name is empty for most routes."""
+    """Return a request path's route, such as "/v1/models/{model}", and the model's name in it.
+
+    A path without a model name is its own route; the name is then empty.
+    """
     for named in (MODEL_PATH, CALL_PATH):
         start = named.partition("{")[0]
         if path.startswith(start):

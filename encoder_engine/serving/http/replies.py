@@ -59,11 +59,12 @@ def list_pieces(
     before: bytes = b"",
     after: bytes = b"",
 ) -> Iterator[bytes]:
-    """Yield a list as JSON in pieces; ``make(start, stop)`` returns the items from start to stop.
+    """Yield the JSON of a list in pieces of about 12,288 numbers, for a streamed answer.
 
-    count: the number of items.
-    numbers_each: the numbers in each item.
-    before, after: bytes that are sent before and after the list.
+    count: the number of items in the list.
+    numbers_each: about how many numbers an item has, which decides how many items a piece gets.
+    make: ``make(start, stop)`` returns the items ``start`` to ``stop - 1``.
+    before, after: bytes to send before and after the list.
     """
     step = max(1, PIECE_NUMBERS // max(numbers_each, 1))
     if count <= step:

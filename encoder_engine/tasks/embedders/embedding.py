@@ -166,7 +166,11 @@ class EmbeddingTask(EmbeddingSettings):
         return {"guide": hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()}
 
     def fit(self, examples: Sequence[RetrievalExample]) -> Self:
-        """Return the task with a loss that fits the training rows; refuse rows that do not."""
+        """Return the task with its loss: the configured one, or one chosen by the rows' columns.
+
+        Raises :class:`InputError` for a row that lacks what the loss needs, and for scores that are
+        all equal.
+        """
         loss = self.loss or _choose_loss(examples)
         check_loss(loss, examples)
         if loss in _SCORED and len({example.scores for example in examples}) < 2:
