@@ -47,7 +47,7 @@ class Linear(nn.Linear):
         return ops.bias_gelu(ops.linear(input_TK, weight_NK), bias_N, approximate=gelu)
 
     def quantize(self) -> QuantizedLinear:
-        """Return the layer in int8. This layer stays as it is: drop it to free its float weights."""
+        """Return the layer in int8; drop this layer, which is unchanged, to free its weights."""
         with torch.inference_mode(False):
             return QuantizedLinear(ops.quantize_weight(self.weight, self.bias))
 
