@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 # The cases of a quick run: first one of every group that a processor runs, then more of the groups
-# that answer the first question of a kind of user, which a slow machine has no time for.
+# that answer a user's first question; a slow machine may not get to these.
 QUICK = (
     "embedding/minilm-float32-skewed",
     "static/sentences-float32",

@@ -334,7 +334,7 @@ def _records(site: Path, package: str) -> list[Path]:
 
 
 def _names(directory: Path) -> list[str]:
-    """Return the names in a directory, [] if there is none; a glob is slower than a tokenizer."""
+    """Return the names in a directory, or []. A glob takes longer than loading a tokenizer."""
     try:
         with os.scandir(directory) as entries:
             return [entry.name for entry in entries]

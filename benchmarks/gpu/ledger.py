@@ -82,5 +82,5 @@ def _tree(source: bytes) -> bytes:
     tree = ast.parse(source)
     for node in ast.walk(tree):
         if isinstance(node, _DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
-            node.body[0] = ast.Pass()
+            del node.body[0]
     return hashlib.sha256(ast.dump(tree).encode()).digest()

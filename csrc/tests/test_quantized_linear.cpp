@@ -131,6 +131,7 @@ void test_quantized_linear_on_every_instruction_set() {
             for (const int64_t num_rows : {1, 8, 33, 150}) check_gates(random, type, num_rows, 230, 192);
         }
         check_products(random, 17, 1100, 70);
+        check_products(random, 4, 512, 70);
         check_products(random, 17, 1, 1);
     }
     CHECK(choose_instruction_set(before.c_str()).empty());

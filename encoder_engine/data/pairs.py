@@ -131,7 +131,7 @@ class Pairs:
         return first, Segment(other, begin, min(end, begin + stop - split)), False
 
     def _split(self, number: int, generator: np.random.Generator) -> int:
-        """Draw where run ``number`` is split: between sentences, or if it is one, at any token."""
+        """Draw where run ``number`` is split: between sentences; a single one at any token."""
         shard = self.corpus.shards[self.runs.shards[number]]
         start, stop = int(self.runs.starts[number]), int(self.runs.stops[number])
         low, high = np.searchsorted(shard.sentences, (start + 1, stop))

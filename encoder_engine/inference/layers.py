@@ -306,7 +306,7 @@ class LayerReader:
         return pack(weight, bias, self._memory.take, num_threads=self._num_threads)
 
     def _rounded(self, name: str) -> QuantizedDense:
-        """Read a weight and round it to int8, as :func:`encoder_engine.ops.quantize_weight`."""
+        """Read a weight, rounded to int8 as by :func:`encoder_engine.ops.quantize_weight`."""
         weight = self._array(f"{name}.weight")
         # Rounded to the dtype as the other parameters, and kept in float32.
         bias = self._vector(f"{name}.bias") if self.has(f"{name}.bias") else None

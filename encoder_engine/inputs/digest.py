@@ -44,7 +44,7 @@ class RowsDigest:
 
 
 def _encoded(content: str | tuple[str, str]) -> tuple[bytes, bytes]:
-    """Return what is hashed of a text, or of the texts of a pair: lengths within, and bytes."""
+    """Return a pair's first length, b"" for a text, and the bytes of the text or of both."""
     if isinstance(content, str):
         return b"", content.encode()
     first = content[0].encode()

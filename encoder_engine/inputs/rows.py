@@ -173,7 +173,7 @@ class Place:
         return self.make_row(text, identifier, pair, kept)
 
     def kept(self, value: object, column: str) -> object:
-        """Return a kept column's value; raises :class:`RowError` for a text that is not UTF-8."""
+        """Return a kept value; raises :class:`RowError` for a text that UTF-8 cannot encode."""
         if isinstance(value, str) and (start := find_surrogate(value)) is not None:
             self.refuse(f"{column} has {describe_surrogate(value, start)}")
         return value

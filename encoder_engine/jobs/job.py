@@ -144,7 +144,7 @@ def open_job(
 
 
 def _with_output(opened: Inputs, target: str, options: DatasetOptions) -> DatasetJob:
-    """Make the job: its output is a file or a folder, which can be written."""
+    """Make the job; choose file or folder as its output, and check that it can be written."""
     sharded = (
         target.endswith(("/", os.sep))
         or not Path(target).suffix

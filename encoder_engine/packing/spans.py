@@ -46,7 +46,7 @@ class SpanList(NamedTuple):
 def list_spans(offsets: npt.NDArray[np.integer], max_width: int) -> SpanList:
     """Return all spans of 1 to ``max_width`` words within sequences.
 
-    ``offsets``: the first word of each sequence, then their number, [B + 1].
+    ``offsets``: the first word of each sequence, then the number of words, [B + 1].
     """
     offsets = offsets.astype(np.int64)
     owners = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))

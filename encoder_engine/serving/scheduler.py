@@ -153,8 +153,8 @@ class _Room:
     def fills_up(self, flow: _Flow, request: Waiting) -> bool:
         """Return whether the batch may take texts of this request of a flow.
 
-        Once the batch holds a request's last text, a flow that it has texts of may only add
-        requests that fit with all their texts left.
+        Once the batch holds a request's last text, a flow with texts in it may only add requests
+        all of whose remaining texts fit.
         """
         if not self.answers or not self._of_flow[flow]:
             return True

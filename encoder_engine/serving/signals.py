@@ -17,7 +17,7 @@ SIZES = tuple(float(2**power) for power in range(17))
 
 @dataclass
 class Histogram:
-    """A histogram: the number of observed values up to each bound, and the sum of all values."""
+    """A histogram: how many values lie between successive bounds, and the sum of all values."""
 
     bounds: tuple[float, ...]
     counts: list[int] = field(default_factory=list)
@@ -27,7 +27,7 @@ class Histogram:
         self.counts = [0] * (len(self.bounds) + 1)
 
     def observe(self, value: float) -> None:
-        """Add a value."""
+        """Count a value in the interval that holds it, and add it to the sum."""
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
 

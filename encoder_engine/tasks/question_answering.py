@@ -136,7 +136,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         return self.metric or "f1"
 
     def records(self, path: str | os.PathLike[str]) -> Iterator[Record] | None:
-        """Yield the questions of a .json file in SQuAD's format; None: the file is another."""
+        """Return the questions of a .json file in SQuAD's format; None for other files."""
         return read_squad(path) if plain_suffix(path) == ".json" else None
 
     def read(self, record: Record) -> QuestionExample:

@@ -438,7 +438,7 @@ def _encode_rows(
 
 
 def _strategy(truncation: str | None, *, paired: bool) -> int:
-    """Return the number of a truncation strategy by its name; refuse unknown names."""
+    """Return the number of a truncation strategy; raises :class:`InputError` for unknown names."""
     name = "do_not_truncate" if truncation is None else truncation
     if not isinstance(name, str) or name not in STRATEGIES:
         known = ", ".join(repr(known) for known in STRATEGIES)

@@ -378,7 +378,7 @@ class StoredVectors:
     def _refuse_changed(
         self, part: Part, before: tuple[int, ...], path: Path | None = None
     ) -> tuple[int, ...]:
-        """Return the present signature of a file; raises :class:`ReadError` if it was changed.
+        """Return the present signature of a file; raises :class:`ReadError` if its content changed.
 
         ``before``: an earlier signature.
         ``path``: None: the file of vectors.

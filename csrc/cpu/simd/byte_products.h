@@ -107,17 +107,18 @@ struct byte_products : plain_rows<uint16_t> {
     }
 
 private:
-    // A block: its widened weights stay in the L1 cache. Four bytes of its depth are a line of the panel.
+    // A block: its widened weights stay in the L1 cache. Four bytes of its depth are 64 bytes, a cache line.
     static constexpr int64_t kFeatures = kMostColumns * kLanes, kDepth = 512;
     static constexpr int64_t kBlockRow = kFeatures * kWordBytes;
 
     // Writes a block's weights as [depth / 2][kFeatures][2], and prefetches the block at `next`.
     EE_TILE static void widen(const uint8_t* from, int64_t depth, const uint8_t* next, int16_t* to) {
-        for (int64_t at = 0; at < depth; at += kWordBytes, from += kPanelWidth * kWordBytes, next += kPanelWidth * kWordBytes) {
-            fetch_to_second_cache(next);
+        for (int64_t at = 0; at < depth; at += kWordBytes, from += kPanelWidth * kWordBytes) {
+            fetch_to_second_cache(next + at * kPanelWidth);
             for (int64_t feature = 0; feature < kFeatures; feature += kLanes, to += 2 * kLanes) {
                 const __m256i words = load<__m256i>(from + feature * kWordBytes);
-                const __m256i even = _mm256_srai_epi16(_mm256_slli_epi16(words, 8), 8), odd = _mm256_srai_epi16(words, 8);
+                const __m256i even = _mm256_srai_epi16(_mm256_slli_epi16(words, 8), 8);
+                const __m256i odd = _mm256_srai_epi16(words, 8);
                 store(to, _mm256_blend_epi16(even, _mm256_slli_epi32(odd, 16), 0b10101010));
                 store(to + 2 * kFeatures, _mm256_blend_epi16(_mm256_srli_epi32(even, 16), odd, 0b10101010));
             }

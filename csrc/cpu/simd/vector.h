@@ -81,6 +81,8 @@ EE_INLINE void fetch_to_second_cache(const void* line) {
 #if defined(__x86_64__)
     // In assembly: GCC 12 takes a function that only prefetches for one without effects, and drops its calls.
     __asm__ volatile("prefetcht1 %0" : : "m"(*static_cast<const char*>(line)));
+#elif defined(__aarch64__)
+    __asm__ volatile("prfm pldl2keep, %0" : : "Q"(*static_cast<const char*>(line)));
 #else
     __builtin_prefetch(line, 0, 2);
 #endif

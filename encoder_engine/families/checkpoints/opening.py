@@ -178,7 +178,7 @@ class Checkpoint:
 def open_checkpoint(
     path_or_hub_id: str | os.PathLike[str], files: ExitStack, *, adapter: str | None = None
 ) -> Checkpoint:
-    """Open the checkpoint of a directory or hub id; its tensors can be read while ``files`` is.
+    """Open the checkpoint of a directory or hub id; ``files`` keeps its tensors' files open.
 
     ``adapter``: the name of a stacked adapter to merge, ``chosen`` of :func:`merge_adapters`. An
     adapter of peft in the directory is always merged.

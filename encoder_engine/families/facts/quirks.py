@@ -65,7 +65,7 @@ class TwoThirds(OneKey):
 
 @dataclass(frozen=True)
 class LayerWindows(OneKey):
-    """Windows: a config.json key counts the tokens on both sides, of all blocks or of each."""
+    """Windows: a config.json key states both sides together, as a number or a list by block."""
 
     def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
         """Return the specification with each block's window set."""

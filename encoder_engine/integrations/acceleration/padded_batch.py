@@ -128,7 +128,7 @@ def _has_holes(keep_BL: Tensor) -> bool:
 def refuse_holes(keep_BL: Tensor, counted: str, mend: str) -> None:
     """Raise :class:`UnsupportedFeatureError` for padding between the tokens of a text.
 
-    ``counted``: the end of "which ... as distance" in the message: what counts the padding.
+    ``counted``: the words between "which" and "as distance" in the message.
     ``mend``: the advice of the message.
     """
     if _has_holes(keep_BL):

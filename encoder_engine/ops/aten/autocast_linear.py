@@ -105,7 +105,7 @@ class _Linear(torch.autograd.Function):
 
 
 def _product(left_NT: Tensor, right_TK: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return ``left @ right`` in ``dtype``, wider than the operands' on a GPU without a cast."""
+    """Return ``left @ right`` in ``dtype``, on a GPU without gradients also summed in it."""
     if torch.is_grad_enabled() or not left_NT.is_cuda or left_NT.dtype == dtype:
         # PyTorch has products of mixed dtypes on a GPU alone, and without gradients.
         return (left_NT @ right_TK).to(dtype)

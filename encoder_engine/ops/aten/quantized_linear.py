@@ -103,7 +103,7 @@ def _gemm(input_tK: Tensor, content_KN: Tensor, scale_N: Tensor) -> Tensor:
 
 
 def _exact_gemm(input_tK: Tensor, weight_KN: Tensor) -> Tensor:
-    """Return ``(input - 128) @ weight``, as sums that float32 holds exactly in any order."""
+    """Return ``(input - 128) @ weight``: float32 holds partial sums exactly, in any order."""
     sums_tN = torch.zeros(len(input_tK), weight_KN.shape[1], dtype=torch.float64)
     for start in range(0, len(weight_KN), EXACT_TERMS):
         part = slice(start, start + EXACT_TERMS)

@@ -137,7 +137,7 @@ class RetrievalTask(Task[RetrievalExample, RetrievalPrediction[Vectors]], Generi
         return example.scores
 
     def given_prompts(self) -> dict[str, str]:
-        """Return the recipe's prompts; refuse names other than query and document."""
+        """Return the recipe's prompts; raises :class:`ConfigError` for names that no text gets."""
         for name in self.prompts:
             if name not in _PROMPTED:
                 raise ConfigError(
@@ -328,7 +328,7 @@ class RetrievalTask(Task[RetrievalExample, RetrievalPrediction[Vectors]], Generi
         return ndcg[queries]
 
     def degenerate(self, predictions: Sequence[RetrievalPrediction[Vectors]]) -> str | None:
-        """Return a message if all queries and documents are equally similar; None: not so."""
+        """Return a message if all queries are equally similar to their documents; else None."""
         pairs = [found for found in predictions if found.documents]
         if len(pairs) < 2 or np.ptp(self.paired(pairs)) > 0.0:
             return None

@@ -79,7 +79,7 @@ class SparseTask(SparseSettings):
         return embedders.SparseModel(encoder, self)
 
     def begin_with(self, model: TaskModel, checkpoint: str | os.PathLike[str]) -> None:
-        """Load the checkpoint's head for masked tokens into the model; refuse one without."""
+        """Load the checkpoint's head for masked tokens; raises :class:`ConfigError` without one."""
         assert isinstance(model, embedders.SparseModel)
         model.begin_with(checkpoint)
 

@@ -59,7 +59,7 @@ class SparseModel(StepModel):
         return model.eval()
 
     def begin_with(self, checkpoint: str | os.PathLike[str]) -> None:
-        """Load a checkpoint's head for masked tokens; refuse a checkpoint without one."""
+        """Load a checkpoint's head for masked tokens; raises :class:`ConfigError` without one."""
         try:
             trained = MaskedLM.from_pretrained(encoder_directory(Path(checkpoint)), "cpu")
         except TensorNamesError as error:

@@ -44,7 +44,7 @@ __all__ = [
 
 
 class SequenceModel(TaskModel):
-    """A head that gives logits for whole texts, and the loss of the logits."""
+    """An encoder with a head that gives logits for whole texts, and the loss of the logits."""
 
     def __init__(self, model: SequenceClassification, loss_name: str, loss: Loss) -> None:
         super().__init__()

@@ -39,7 +39,7 @@ CLEANUPS = (
 
 
 class TokenJoiner(Protocol):
-    """Joins the tokens of a text to the text."""
+    """Joins the tokens of a text into the text."""
 
     def join(self, tokens: Sequence[str]) -> str:
         """Join the tokens of one text; return the text."""

@@ -77,7 +77,7 @@ class Message:
             raise TokenizerFileError(f"{self.where}.{number}: not UTF-8: {error}") from error
 
     def integer(self, number: int, default: int = 0) -> int:
-        """Return the 32-bit integer (a varint) of the field with a number."""
+        """Return the signed 32-bit integer (a varint) of field ``number``, or ``default``."""
         values = self._values(number, VARINT)
         value = int(values[-1]) if values else default
         signed = value - 2**64 if value >= 2**63 else value

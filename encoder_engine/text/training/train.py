@@ -248,7 +248,7 @@ def _check_target(target: Path, *, overwrite: bool) -> None:
 
 
 def _write(target: Path, save: Callable[[Path], None]) -> int:
-    """Save a tokenizer into a temporary folder, rename it to ``target``; return its vocab_size."""
+    """Save a tokenizer as ``target``, once it loads from a temporary folder; return vocab_size."""
     with replacing_folder(target) as folder:
         save(folder)
         write_checksums(folder, [path.name for path in folder.iterdir()])

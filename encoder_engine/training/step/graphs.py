@@ -134,8 +134,9 @@ class StepGraphs:
         return True
 
     def update(self, compute: Callable[[], Tensor]) -> Tensor:
-        """Call ``compute``, which updates the weights, and return its result; later by a graph.
+        """Call ``compute``, which updates the weights, and return its result.
 
+        From the second call on, a CUDA graph repeats it, if the run uses graphs.
         compute: the same function every time; tensors that it reads and writes must keep their
         addresses. The next update overwrites the result.
         """
