@@ -1,5 +1,5 @@
-// Prefetches weights for AVX2 without AVX-512, except the int8 weights that byte_products.h widens; the other levels
-// fetch by panel_steps::with_fetcher().
+// Prefetches weights for AVX2 without AVX-512, but for int8 weights (widened_byte_products.h); the other levels fetch by
+// panel_steps::with_fetcher().
 #pragma once
 
 #include "cpu/simd/tile.h"
