@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from encoder_engine.errors import ConfigError, UnsupportedFeatureError
+from encoder_engine.inference import options
 
 __all__ = ["check_quantizable", "resolve_device", "resolve_dtype"]
 
@@ -37,14 +38,14 @@ def resolve_device(device: str | torch.device, *, quantized: bool = False) -> to
 def resolve_dtype(dtype: str | torch.dtype, *, quantized: bool = False) -> torch.dtype:
     """Return the floating-point dtype of a name; ``"auto"`` is float32.
 
-    With int8, ``"auto"`` is bfloat16 where the CPU computes it: int8 rounds more coarsely.
+    With int8, ``"auto"`` is bfloat16 where the CPU multiplies it, as in a compiled encoder: int8
+    rounds more coarsely.
     """
     if isinstance(dtype, torch.dtype):
         if dtype in _DTYPES.values():
             return dtype
     elif dtype == "auto":
-        supported = getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
-        return torch.bfloat16 if quantized and supported() else torch.float32
+        return _DTYPES[options.resolve_dtype("auto", quantized=quantized)]
     elif dtype in _DTYPES:
         return _DTYPES[dtype]
     raise ConfigError(f"dtype must be 'auto' or one of {', '.join(_DTYPES)}, got {dtype!r}")

@@ -16,13 +16,16 @@ from torch.nn import ModuleList
 from transformers.pytorch_utils import Conv1D
 
 import encoder_engine as ee
+from encoder_engine import _native
 from encoder_engine.embedding.accuracy import COSINE_CLASSES
 from encoder_engine.errors import (
     CheckpointFileError,
     TensorNamesError,
     UnsupportedFeatureError,
 )
+from encoder_engine.inference.options import resolve_dtype as compiled_dtype
 from encoder_engine.models.linear import Linear, replace_layers
+from encoder_engine.models.placement import resolve_dtype
 from encoder_engine.ops.testing import assert_within_budget
 from encoder_engine.packing import pack
 from tests.inference.test_compiled_encoder import arrays
@@ -194,3 +197,13 @@ def test_layers_are_let_go_of_one_by_one_and_stay_shared() -> None:
     assert len(made) == 3
     assert module[0] is module[2][0]  # type: ignore[index]
     assert not any(isinstance(layer, Linear) for layer in module.modules())
+
+
+@pytest.mark.parametrize(("level", "dtype"), [("avx2", "float32"), ("bf16", "bfloat16")])
+def test_auto_is_the_dtype_of_a_compiled_encoder(
+    level: str, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PyTorch's question about AVX-512 says nothing of arm64, nor of a level that was asked for."""
+    monkeypatch.setattr(_native, "instruction_set", lambda: level)
+    assert resolve_dtype("auto", quantized=True) == getattr(torch, dtype)
+    assert compiled_dtype("auto", quantized=True) == dtype
