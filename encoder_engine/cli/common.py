@@ -41,7 +41,10 @@ def engine_version() -> str:
 
 
 def file_version(path: Path) -> list[int]:
-    """Return a file's size and modification time; an empty list for a pipe or standard input."""
+    """Return size and modification time of a file, which tell whether it was changed.
+
+    An empty list for a pipe or standard input.
+    """
     if not path.is_file():
         return []
     found = path.stat()
@@ -51,7 +54,10 @@ def file_version(path: Path) -> list[int]:
 def labelled_inputs(
     inputs: tuple[str, ...], labelled: tuple[str, ...], label: str
 ) -> dict[str, list[str]]:
-    """Group inputs by the labels that ``--corpus`` gives; those without one are under ""."""
+    """Group inputs by their labels: ``--corpus en=en.txt`` gives ``{"en": ["en.txt"]}``.
+
+    Inputs without a label are under "". Raises ``click.UsageError`` for both or neither of them.
+    """
     if bool(inputs) == bool(labelled):
         raise click.UsageError("name inputs, or labelled ones with --corpus, and not both")
     names: dict[str, list[str]] = {"": list(inputs)} if inputs else {}

@@ -26,7 +26,10 @@ _OWN = {"kind": "tokens", "max_active_dims": "sparse", "pair_column": "scores"}
 
 @dataclass(frozen=True, kw_only=True)
 class EmbedTask:
-    """What ``embed`` runs: a job over files, and a function that loads the model of a name."""
+    """What ``embed`` runs: a job over files, and a function that loads the model.
+
+    load: maps the model's name to the :class:`Kind` that computes the results.
+    """
 
     job: DatasetJob
     load: Callable[[str], Kind]

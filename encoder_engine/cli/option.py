@@ -42,6 +42,7 @@ def value(
 ) -> Callable[[Command], Command]:
     """Return a decorator that adds an option with a value to a command.
 
+    ``meaning``: the option's help.
     ``kind``: the value's type; ``to``: the name of the function's parameter.
     """
     names = (name,) if to is None else (name, to)

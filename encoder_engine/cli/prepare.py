@@ -192,7 +192,7 @@ def _spans(record: Record, column: str, length: int) -> tuple[tuple[int, int], .
 
 
 def _source(corpora: dict[str, Inputs], options: dict[str, Any]) -> str:
-    """Return, as JSON, the inputs (with sizes and times of files) and options, for resuming."""
+    """Return inputs (with sizes and times of files) and options as JSON; a rerun needs the same."""
     files = {
         label: [[name, kind, *file_version(Path(name))] for name, kind in opened.sources]
         for label, opened in corpora.items()
@@ -283,7 +283,7 @@ def _summary(done: Prepared, corpus: Corpus) -> dict[str, Any]:
 
 
 def _padding_saved(corpus: Corpus, length: int = 128) -> float:
-    """Return the share of padding that batches of one document per row would have, 0 to 1.
+    """Return the share of padding, 0 to 1, in padded batches with one document per row.
 
     length: the tokens of a row; longer documents take several rows.
     """

@@ -1,6 +1,7 @@
 """Embedders, rankers and sparse encoders: texts in, vectors or scores out.
 
-Each name is imported at its first use, so that an embedder does not import the code of file jobs.
+Each name is imported at its first use: importing an embedder does not import the code that embeds
+whole files.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,8 @@
-"""Loads a model directory by the class that fits it: encoder or static table, kind of ranker."""
+"""Loads a model directory by the class that fits it.
+
+For dense vectors that is an encoder or a static table, for rankings a cross-encoder or a causal
+model.
+"""
 
 from __future__ import annotations
 

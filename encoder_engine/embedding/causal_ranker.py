@@ -234,11 +234,11 @@ class CausalRanker(Ranker):
 
     @property
     def labels(self) -> list[str]:
-        """The name of the single score, as transformers gives it."""
+        """Return ``["LABEL_0"]``: the name of the single score, as transformers gives it."""
         return ["LABEL_0"]
 
     def kinds(self) -> dict[str, Kind]:
-        """Return ``scores``, the kind of results of pairs; see :meth:`Model.kinds`."""
+        """Return {"scores": ...}: how scores of pairs are computed; see :meth:`Model.kinds`."""
         scores = CausalPairs(
             self, activation=self.activation, format=self.format, answers=self._answers
         )

@@ -151,7 +151,10 @@ class Embedder(DenseMethods):
         return self.path or str(self.recipe.encoder_directory)
 
     def kinds(self) -> dict[str, Kind]:
-        """Return ``dense`` and ``tokens``, the kinds of results; see :meth:`Model.kinds`."""
+        """Return {"dense": ..., "tokens": ...}: how a vector per text or per token is computed.
+
+        See :meth:`Model.kinds`.
+        """
         dense = Dense(self, self.recipe)
         if self.queries is not None:
             dense = RoutedDense(
@@ -160,7 +163,7 @@ class Embedder(DenseMethods):
         return {"dense": dense, "tokens": Tokens(self, layers=self.recipe.layers)}
 
     def changed_options(self) -> dict[str, Any]:
-        """Return ``max_seq_length``, which may have changed; see :meth:`Model.changed_options`."""
+        """Return ``max_seq_length``, settable after loading; see :meth:`Model.changed_options`."""
         return {"max_seq_length": self.max_seq_length}
 
     def truncating(self, side: Literal["left", "right"]) -> Self:
@@ -294,7 +297,7 @@ class Embedder(DenseMethods):
     ) -> Self:
         """Make an embedder from an opened directory, or from the documents' part of a Router's.
 
-        ``encoder``: if already loaded.
+        ``encoder``: the encoder, if it is already loaded; None: load it.
         """
         encoder, tokenizer, recipe = read_parts(opened, request, pooling, encoder)
         if layers is not None:
@@ -380,7 +383,7 @@ class Embedder(DenseMethods):
         return found
 
     def _refuse_default_queries(self) -> None:
-        """Raise an error if :meth:`encode` embeds texts by the model of queries by default."""
+        """Raise :class:`UnsupportedFeatureError` if :meth:`encode` uses the model of queries."""
         if self.default_route == "query":
             self.refuse_routes()
 

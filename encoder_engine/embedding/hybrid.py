@@ -111,9 +111,9 @@ class HybridEmbedder(OverEmbedder):
         return cls(embedder, *heads)
 
     def kinds(self) -> dict[str, Kind]:
-        """Return ``hybrid``, the kind of all outputs in one pass, and the kind of each output.
+        """Return {"hybrid": ...}, how all outputs are computed in one pass, and the same of each.
 
-        See :meth:`Model.kinds`.
+        The outputs are ``dense``, ``sparse`` and ``tokens``; see :meth:`Model.kinds`.
         """
         return {
             "hybrid": self._kind(OUTPUTS),

@@ -287,9 +287,9 @@ def resolve_sparse_output(
 
 
 def refuse_forms(keywords: Mapping[str, Any], ours: str) -> None:
-    """Raise :class:`InputError` for keywords that ask for tensors, or for pooled vectors.
+    """Raise :class:`InputError` for keywords that ask for a tensor, or for one vector of a text.
 
-    ``ours``: the class of the result, for the message: it holds several arrays.
+    ``ours``: the class that the method returns, which holds several arrays; for the message.
     """
     if keywords.get("convert_to_tensor") or not keywords.get("convert_to_numpy", True):
         raise InputError(

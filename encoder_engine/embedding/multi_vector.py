@@ -182,7 +182,7 @@ class MultiVectorEmbedder(OverEmbedder, TaskMethods):
         return embedder.loaded_from(directory, request)
 
     def kinds(self) -> dict[str, Kind]:
-        """Return ``tokens``, the kind of results of late interaction; see :meth:`Model.kinds`."""
+        """Return {"tokens": ...}: how a vector per token is computed; see :meth:`Model.kinds`."""
         tokens = LateInteraction(
             self,
             modules=self.modules,

@@ -119,7 +119,10 @@ class DatasetKeywords(EncodeKeywords, JobKeywords, total=False):
 
 
 class TensorKeywords(EncodeKeywords, LibraryKeywords, total=False):
-    """The keywords of :meth:`Embedder.encode`, without those that request a tensor."""
+    """The keywords of :meth:`Embedder.encode` in calls that return a tensor.
+
+    They are all keywords except ``output`` and ``convert_to_tensor``, by which a call requests it.
+    """
 
     show_progress_bar: bool
     on_truncation: OnTruncation | None

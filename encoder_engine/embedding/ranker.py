@@ -181,7 +181,7 @@ class Ranker(Model):
         return self.settings.default_prompt_name
 
     def kinds(self) -> dict[str, Kind]:
-        """Return the kinds of results: ``scores`` of pairs, ``labels`` of texts.
+        """Return {"scores": ..., "labels": ...}: how pairs, or texts alone, are scored.
 
         See :meth:`Model.kinds`.
         """
@@ -205,7 +205,7 @@ class Ranker(Model):
         return label_function(config)
 
     def changed_options(self) -> dict[str, Any]:
-        """Return ``max_seq_length`` and the activation, which may have changed.
+        """Return ``max_seq_length`` and ``activation``, which are settable after loading.
 
         See :meth:`Model.changed_options`.
         """

@@ -136,5 +136,5 @@ class Scorer(Model):
         return {}
 
     def kinds(self) -> dict[str, Kind]:
-        """Return the kind of results with log-probabilities, by name; see :meth:`Model.kinds`."""
+        """Return {"log-probabilities": ...}: how these are computed; see :meth:`Model.kinds`."""
         return {"log-probabilities": LogProbabilities(self)}

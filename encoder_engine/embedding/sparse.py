@@ -297,7 +297,7 @@ class SparseEmbedder(TaskMethods):
         return self.settings.default_prompt_name
 
     def kinds(self) -> dict[str, Kind]:
-        """Return ``sparse``, the kind of results with sparse vectors; see :meth:`Model.kinds`."""
+        """Return {"sparse": ...}: how sparse vectors are computed; see :meth:`Model.kinds`."""
         sparse = Sparse(
             self,
             pooling=self.pooling,
@@ -309,7 +309,7 @@ class SparseEmbedder(TaskMethods):
         return {"sparse": sparse}
 
     def changed_options(self) -> dict[str, Any]:
-        """Return ``max_seq_length`` and the pooling, which may have changed.
+        """Return ``max_seq_length`` and ``pooling``, which are settable after loading.
 
         See :meth:`Model.changed_options`.
         """

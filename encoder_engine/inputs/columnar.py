@@ -18,7 +18,7 @@ _NOT_UTF_8 = object()
 
 
 def import_pyarrow(purpose: str) -> Any:
-    """Import ``pyarrow.parquet``, or raise :class:`MissingDependencyError` with the extra."""
+    """Import ``pyarrow.parquet``; raises :class:`MissingDependencyError` with the extra's name."""
     try:
         import pyarrow.compute
         import pyarrow.parquet
@@ -28,7 +28,7 @@ def import_pyarrow(purpose: str) -> Any:
 
 
 def import_lance(purpose: str) -> Any:
-    """Import ``lance.file``, or raise :class:`MissingDependencyError` with the extra."""
+    """Import ``lance.file``; raises :class:`MissingDependencyError` with the extra's name."""
     try:
         import lance.file
     except ImportError:
@@ -135,7 +135,7 @@ def _slices(pyarrow: Any, batches: Iterator[Any], columns: Columns) -> Iterator[
 
 
 def _validate(pyarrow: Any, array: Any) -> None:
-    """Validate an array's lengths, offsets and indices, not its UTF-8: other bytes are bad rows."""
+    """Validate an array's lengths, offsets and indices; its UTF-8 is checked row by row later."""
     types = pyarrow.types
     array.validate()
     if types.is_dictionary(array.type):
@@ -175,7 +175,8 @@ def _metered_rows(
 ) -> Iterator[Row]:
     """Yield the rows of a file's batches, and add the bytes read to the meter.
 
-    These are ``size`` spread over ``num_rows``, or with None the bytes of the batches.
+    size: the bytes of the file, of which each row counts an equal share.
+    num_rows: the rows of the file; None: unknown, each batch counts its bytes in memory.
     """
     place = Place(str(path), reading, unit="row")
     counted = 0

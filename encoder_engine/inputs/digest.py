@@ -44,7 +44,11 @@ class RowsDigest:
 
 
 def _encoded(content: str | tuple[str, str]) -> tuple[bytes, bytes]:
-    """Return a pair's first length, b"" for a text, and the bytes of the text or of both."""
+    """Return a row as bytes to hash, in two parts that are hashed one after the other.
+
+    The first part is the length of a pair's first text, and empty for a single text. The second
+    is the text, or both texts without a separator.
+    """
     if isinstance(content, str):
         return b"", content.encode()
     first = content[0].encode()
@@ -65,7 +69,10 @@ class RowKeys:
         self._origins: dict[str, bytes] = {}
 
     def digest(self, content: str | tuple[str, str], source: str) -> bytes:
-        """Return the digest of a row: of its text or both texts, perhaps also of ``source``."""
+        """Return the 16-byte digest of a row: of its text or both texts.
+
+        ``source``, the name of the row's file, is included unless rows have ids.
+        """
         digest = hashlib.blake2b(b"".join(_encoded(content)), digest_size=DIGEST_BYTES)
         if not self.by_id:
             digest.update(self._origins.get(source) or self._origin(source))

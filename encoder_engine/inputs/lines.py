@@ -135,7 +135,7 @@ class JsonLines:
 
     @property
     def blank(self) -> bool:
-        """Whether the last lines were blank, which are a bad row if an object follows."""
+        """Whether the last lines were blank: they become a bad row once an object follows."""
         return self._blank.noted
 
 
@@ -178,7 +178,7 @@ def read_objects(stream: BinaryIO, place: Place) -> Iterator[dict[str, Any]]:
 
 
 class _BlankLines:
-    """Notes a file's blank lines, which are a bad row unless nothing follows."""
+    """Notes a file's blank lines, which are a bad row if a record follows them."""
 
     def __init__(self, place: Place, mend: str) -> None:
         self._place, self._mend = place, mend

@@ -103,7 +103,7 @@ def open_packed(name: str) -> Iterator[tuple[BinaryIO, str | None]]:
 def recognise(
     stream: BinaryIO, name: str, columns: Sequence[str]
 ) -> tuple[BinaryIO, Format | None]:
-    """Return the stream, rewound, and the format by its first line; None: of another format.
+    """Return the stream, rewound, and its format by the first line; None: the format is unknown.
 
     JSON lines begin with an object, .csv and .tsv with a header that has all ``columns``.
     Raises :class:`ReadError` for a JSON document of several lines.

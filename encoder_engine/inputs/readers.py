@@ -115,7 +115,10 @@ class Inputs:
                 yield from read_csv(stream, shown_name(name), reading, delimiter=delimiter)
 
     def _check(self, name: str, kind: Format | None) -> None:
-        """Raise :class:`InputError` for a format that the columns or the input's name exclude."""
+        """Raise :class:`InputError` for a format that cannot be read as the caller asks.
+
+        Plain lines have no columns to name, and a columnar file cannot come from standard input.
+        """
         if kind == "txt" and self.reading.columns.given:
             raise InputError(
                 f"{shown_name(name)} is read as plain lines, which have no columns "
@@ -127,7 +130,7 @@ class Inputs:
 
 
 class _BadRows:
-    """A ``skip`` function that counts the bad rows of a file and passes them on to another one."""
+    """A ``skip`` function that calls another one, and counts the bad rows of one file."""
 
     def __init__(self, skip: Callable[[RowError], None]) -> None:
         self.num_rows = 0

@@ -100,9 +100,13 @@ def upload_folder(folder: Path, address: str, last: str) -> int:
 
 
 def _begin_upload(system: Any, base: str, names: Sequence[str], last: Path) -> None:
-    """Remove the files of an earlier upload; if this upload is resumed, only ``names[0]``.
+    """Begin or resume an upload, by the marker file that a stopped upload leaves at the address.
 
-    While a folder is uploaded, a marker file at the address has the SHA-256 of its file ``last``.
+    The marker has the SHA-256 of the folder's file ``last``. If it is that of this folder, the
+    upload is resumed, and only the copy of ``names[0]``, the file ``last``, is removed. Otherwise
+    all files of an earlier upload are removed, and the marker is written.
+
+    names: the names of the folder's files, ``last`` first.
     """
     marker, digest = f"{base}/{_UPLOADING}", file_sha256(last).encode("ascii")
     begun = system.exists(marker) and system.cat_file(marker) == digest

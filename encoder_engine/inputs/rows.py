@@ -47,7 +47,7 @@ class Columns:
     """The names of the columns to read: texts, ids, second texts of pairs, and others to keep.
 
     kept: the columns that are written beside the results.
-    given: whether the caller named a column, which excludes plain lines of text.
+    given: whether the caller named a column; plain lines, which have no columns, are then refused.
     """
 
     text: str
@@ -63,7 +63,7 @@ class Columns:
         return list(dict.fromkeys(name for name in names if name is not None))
 
     def option_of(self, column: str) -> str:
-        """Return the option by which the caller named a column."""
+        """Return the option by which the caller named a column, such as ``id_column=``."""
         options = {self.text: "column=", self.pair: "pair_column="}
         options[self.identifier] = "id_column="
         return options.get(column, "keep=")

@@ -26,11 +26,12 @@ def read_senses(
     an answer and a context with one ``head``. The unified format (Raganato et al. 2017) has
     sentences of ``wf`` and ``instance`` elements, and a file of gold keys.
 
-    keys: the file of gold keys; None: beside ``NAME.data.xml``, ``NAME.gold.key.txt``.
+    keys: the file of gold keys; None: ``NAME.gold.key.txt`` beside the file ``NAME.data.xml``.
 
-    Columns: ``id``, ``words``, ``place`` (the word that has the senses), ``lemma``, ``pos``, and
-    ``senses``, a list of gold keys, all of which are right. Raises :class:`ReadError` where the
-    file is not XML of either format, and :class:`RowError` for an instance without a gold key.
+    Columns: ``id``, ``words``, ``place`` (the index of the word that has the senses), ``lemma``,
+    ``pos``, and ``senses``, a list of gold keys, all of which are right. Raises :class:`ReadError`
+    where the file is not XML of either format, and :class:`RowError` for an instance without a gold
+    key.
     """
     name = shown_name(str(path))
     root = _parse(path, name)

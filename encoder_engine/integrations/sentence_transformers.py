@@ -45,7 +45,7 @@ def accelerate(model: Model, *, pack: bool = False) -> Model:
 
 
 def restore(model: Model) -> Model:
-    """Restore the own methods of a model's transformers and tokenizers; weights are untouched."""
+    """Restore the original methods of a model's transformers and tokenizers; weights stay."""
     transformers, tokenizers = _parts_of(model)
     for transformer in transformers:
         replaced_forward.restore(transformer)

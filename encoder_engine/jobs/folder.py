@@ -69,7 +69,7 @@ class _OpenShard:
 
     store: the file that its vectors are written to; None for a shard that an earlier run finished.
     row_digests: the file that its rows' digests are written to.
-    whole: False while a window is only partly in the shard.
+    whole: whether it ends with a whole window; False while :meth:`ShardFolder.add` appends one.
     """
 
     number: int
@@ -177,7 +177,7 @@ class ShardFolder:
         return state
 
     def _starts_again(self, state: FolderState) -> bool:
-        """Return whether this run overwrites: whether it removes the folder's shards.
+        """Return whether this run (``overwrite``) removes the folder's shards and starts again.
 
         False for a folder that an overwriting run with the same plan began and did not finish:
         that run is resumed, and a stop loses none of its rows.
@@ -190,9 +190,10 @@ class ShardFolder:
         return plan_changes(state.plan or {}, self._plan)
 
     def _restart_advice(self) -> str:
-        """Return the end of an error message: how to continue.
+        """Return the end of an error message, on how to go on although the folder does not fit.
 
-        Has the next overwriting run start again instead of resuming.
+        If the folder is unfinished, notes in its journal that the next overwriting run starts
+        again.
         """
         if self._finished:
             return (
@@ -292,7 +293,11 @@ class ShardFolder:
         return self.shard_rows is None and number >= self._num_recorded
 
     def _number(self, window: TextWindow) -> int:
-        """Return the number of a window's shard: its own, or the open one's if that is elastic."""
+        """Return the number of the shard that a window is written to.
+
+        It is the window's own where shards have fixed or recorded lengths. Otherwise windows go to
+        the open shard until it is full, then to the next.
+        """
         if not self._elastic(window.shard):
             return window.shard
         shard = self._open

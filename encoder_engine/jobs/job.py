@@ -36,8 +36,8 @@ DEFAULT_SHARD_ROWS = 100_000
 class DatasetOptions:
     """The options of ``Embedder.encode_dataset``; see there.
 
-    encode: the keywords of the call, which the kind resolves.
-    task: the kind of the results.
+    encode: the keyword arguments of ``encode``, or of the method that computes the results.
+    task: the results to compute: ``"dense"``, ``"sparse"``, ``"tokens"``, ``"scores"``, ...
     pair_column: the column of the second texts, for scores of pairs.
     keep: columns of the inputs that are written beside the results.
     append: embed the rows that are new or have changed since a folder was finished.

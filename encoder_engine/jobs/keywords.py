@@ -47,9 +47,13 @@ def run_over_files(
     *,
     pair_column: str | None = None,
 ) -> DatasetSummary:
-    """Compute a kind of results of files' rows; see :meth:`Embedder.encode_dataset`.
+    """Compute results, such as vectors or scores, of all rows of files, and write them.
 
-    keywords: the job's (:class:`JobKeywords`), and those of the model's call.
+    kind: computes the results.
+    keywords: those of the job (:class:`JobKeywords`) and of the model's ``encode`` or ``score``.
+    pair_column: the column of the second text of each pair; None: rows are single texts.
+
+    For inputs, output and the result see :meth:`Embedder.encode_dataset`.
     """
     # Imported here: without readers, stores and processes a model is imported in half the time.
     from encoder_engine.jobs.job import DatasetOptions, open_job

@@ -176,7 +176,7 @@ def worker_devices(kind: str, num_workers: int) -> list[str]:
 class _Task:
     """What a worker process needs to know once for all windows of a run.
 
-    embedding: the description of model and options; the worker's must be equal.
+    embedding: the description of model and options; that of the worker's own model must be equal.
     """
 
     name: str

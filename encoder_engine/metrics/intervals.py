@@ -20,7 +20,11 @@ __all__ = ["Interval", "bootstrap", "paired_randomisation", "seed_interval"]
 
 
 class Interval(NamedTuple):
-    """A score with its confidence interval; ``deviation``: the standard deviation."""
+    """A score with its confidence interval from ``low`` to ``high``.
+
+    ``mean``: the mean over seeds or, of a bootstrap, the score of all rows.
+    ``deviation``: the standard deviation of the scores of seeds or of resampled rows.
+    """
 
     mean: float
     low: float

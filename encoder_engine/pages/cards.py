@@ -48,12 +48,12 @@ _MODEL_QUESTIONS = {
 
 
 def datasheet(name: str, facts: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return the datasheet of a corpus; ``facts``: sections of recorded values by name."""
+    """Return a corpus' datasheet in Markdown; ``facts``: recorded values, by section and name."""
     return _page(f"Datasheet of {name}", facts, _CORPUS_QUESTIONS)
 
 
 def model_card(name: str, facts: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return the card of a model; ``facts``: sections of recorded values by name."""
+    """Return the card of a model in Markdown; ``facts``: recorded values, by section and name."""
     return _page(f"Model card of {name}", facts, _MODEL_QUESTIONS)
 
 

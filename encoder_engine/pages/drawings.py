@@ -88,7 +88,11 @@ def _plot(
     within: tuple[Sequence[float], Sequence[float]],
     ticks: Sequence[tuple[float, str]],
 ) -> list[str]:
-    """Return SVG elements: grid lines at round y values, the labels of x, and the curves."""
+    """Return SVG elements: grid lines at round y values, the labels of x, and the curves.
+
+    within: x values and y values; their least and greatest are the edges of the plot.
+    ticks: the labels of x, each with its value.
+    """
     xs, ys = within
     drawn = []
     for value, name in round_ticks(ys):

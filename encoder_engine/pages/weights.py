@@ -51,9 +51,9 @@ class HeadWeights(NamedTuple):
     """The strongest weights of A heads between W words.
 
     ``heads``: the layer and the index of each head.
-    ``thumbnails``: uint8 [A, S, S], from 0 to 255.
-    ``keys``: int64 [A, W, k], the words that a word attends to most; ``shares``: uint8 [A, W, k],
-    255 for a weight of 1.
+    ``thumbnails``: uint8 [A, S, S], a map of each head's weights in S x S cells, from 0 to 255.
+    ``keys``: int64 [A, W, k], the k words that a word attends to most.
+    ``shares``: uint8 [A, W, k], the weights of these words; 255 is a weight of 1.
     """
 
     heads: Sequence[tuple[int, int]]

@@ -85,7 +85,7 @@ class Admission:
     def begin_answer(self, num_bytes: int) -> None:
         """Add the bytes of an answer to :attr:`answer_bytes`.
 
-        The caller subtracts them when it is sent.
+        The caller subtracts them once the answer is sent.
 
         Raises :class:`InputError` for an answer that exceeds the limit alone, and
         :class:`OverloadedError` for one that exceeds it together with the other answers.
@@ -161,10 +161,13 @@ class Admission:
             )
 
     def _check_turn(self, flow: Hashable, priority: int, size: float | None) -> None:
-        """Raise :class:`OverloadedError` if too much would be computed before the last text.
+        """Raise :class:`OverloadedError` if a new request would wait behind too much in the queue.
 
-        flow: the request's client.
-        size: of the request, in seconds, or in tokens if the limit is in tokens; None: unknown yet.
+        What counts is what the lanes compute before the request's last text: seconds, or tokens if
+        ``max_queue_tokens`` is set.
+
+        flow, priority: the request's client and priority.
+        size: how much the request itself takes, in the same unit; None: unknown yet.
         """
         dispatcher, most = self._dispatcher, self._options.max_queue_tokens
         if not dispatcher.scheduler.num_texts:
@@ -198,9 +201,9 @@ class Admission:
             raise DrainingError("the service is shutting down; send the request to another one")
 
     def overloaded(self, reason: str, seconds: float | None = None) -> OverloadedError:
-        """Count a refused request, and return its error, which names the seconds until a new try.
+        """Count a refused request, and return the error to raise, which states when to try again.
 
-        seconds: None: the time that all waiting texts take.
+        seconds: the time until then; None: the time that all waiting texts take.
         """
         self._signals.rejected["overloaded"] += 1
         wait = self._dispatcher.wait_seconds() if seconds is None else seconds

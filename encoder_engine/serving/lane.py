@@ -38,7 +38,7 @@ __all__ = ["Job", "Lane", "Outcome", "Work", "compute_parts", "rows_of"]
 class Work(NamedTuple):
     """The tokenized texts of one request in a batch: ``rows[start:stop]``.
 
-    ``first_text``: the index of their first text in the request.
+    ``first_text``: the index in the request of the text ``rows[start]``.
     """
 
     rows: WindowRows
@@ -51,7 +51,7 @@ class Job(NamedTuple):
     """What a lane computes at a time: a batch, with its model, task and options.
 
     parts: the tokenized texts of each request in the batch.
-    queue_seconds: how long the requests waited that begin with this batch.
+    queue_seconds: how long each request waited whose first texts are in this batch.
     expected_seconds: the time that the batch should take; 0: unknown.
     """
 

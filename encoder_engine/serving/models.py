@@ -86,7 +86,7 @@ class ServedModel:
         return prompts
 
     def warm_up(self, text: str) -> tuple[Text, CallOptions]:
-        """Return an input of this model, made of ``text``, and options, to warm it up with."""
+        """Return an input for this model, made of ``text``, and options; their call warms it up."""
         options = CallOptions(refuses_long=False)
         if self.tasks == ("predict",):
             row, parameters = self.model.sample(text)
@@ -140,9 +140,9 @@ class ServedModel:
         return found
 
     def _kinds_of(self, side: Literal["left", "right"] | None) -> dict[Task, Kind]:
-        """Return how each task's results are computed, with texts truncated at this side.
+        """Return, by task, the :class:`Kind` that computes its results.
 
-        None: the side that the tokenizer states.
+        side: the side at which texts are truncated; None: the side that the tokenizer states.
         """
         if side in (None, self.tokenizer.spec.truncation_side):
             return self._kinds
@@ -165,7 +165,10 @@ class ServedModel:
         return kind.each(kind.compute_window(window, options).vectors)
 
     def answer_bytes(self, task: Task, lengths: Sequence[int]) -> int:
-        """Return the bytes of the results for texts of these lengths; for some tasks estimated."""
+        """Return the bytes of the results for texts of these numbers of tokens.
+
+        Sizes of sparse vectors and of pipelines' results are estimated.
+        """
         if task == "sparse":
             return SPARSE_BYTES * len(lengths)
         if task == "predict":

@@ -4,15 +4,15 @@ How it works (Shreedhar and Varghese 1995): every client and priority is a flow 
 requests. A batch holds texts of one key: one model, one task, one set of options. Flows are visited
 in turn. Each visit adds a quantum, an eighth of what a flow may take of a batch, to the flow's
 deficit, and texts are taken while the deficit covers their cost. A large request is therefore
-spread over many batches, and a lone text beside it waits for one. A batch may be allowed to take
-less of one flow than of several together: small batches of a slow model take longer per text, and
-texts of many clients would wait for as many batches. ``priority`` p multiplies the quantum by 2^-p:
+spread over many batches, and a lone text beside it waits for one. What one flow may take can be
+less than the whole batch: were the batch as small, a slow model would take longer per text, and
+texts of many clients would wait for many batches. ``priority`` p multiplies the quantum by 2^-p:
 nothing starves. Flows whose requests have other keys begin the next batch.
 
-A batch that answers a request is not filled up with texts of requests that it does not answer: from
-the second visit on they take nothing. The answered request thus waits for an eighth of a slice of
-each large request, and not for a second slice. Requests of one flow take turns: one that a visit
-leaves unfinished goes to the flow's end.
+Once a batch holds the last text of some request, a flow with texts in it may only add requests
+whose remaining texts all fit. The request that ends there thus waits for one quantum of each large
+request, and not for a second. Requests of one flow take turns: one that a visit leaves unfinished
+goes to the flow's end.
 
 The order of texts in a batch is free, because nothing is padded; so fairness costs no time. The
 scheduler reads no clock and starts nothing: it is a pure data structure.
@@ -98,8 +98,8 @@ class Load(NamedTuple):
     def before(self, size: float, own: float, total: float, quantum: float = 0.0) -> float:
         """Estimate how much is computed before the last texts of a new request of this flow.
 
-        size: the new request's, in seconds or tokens, as all numbers here.
-        own, total: what waits of this flow, and of all flows.
+        size: how much the new request takes; all numbers here are seconds, or all are tokens.
+        own, total: how much waits of this flow, and of all flows.
         quantum: the least that another flow gets.
 
         In that time each other request of the flow gets as much as the new one. Each other flow
@@ -123,7 +123,11 @@ class _Flow:
 
 
 class _Room:
-    """A batch that is being filled; each flow may add texts of the cost ``each`` at most."""
+    """A batch that is being filled, and the room that is left in it.
+
+    cost, num_tokens: the most of the whole batch.
+    each: the most cost of one flow's texts, not counting its first text.
+    """
 
     def __init__(self, cost: float, num_tokens: int, each: float) -> None:
         self._left, self._tokens_left, self._each = cost, num_tokens, each
@@ -151,10 +155,10 @@ class _Room:
         return True
 
     def fills_up(self, flow: _Flow, request: Waiting) -> bool:
-        """Return whether the batch may take texts of this request of a flow.
+        """Return whether a flow may add texts of this request to fill up the batch.
 
-        Once the batch holds a request's last text, a flow with texts in it may only add requests
-        all of whose remaining texts fit.
+        It may until the batch holds the last text of some request. From then on, a flow with texts
+        in the batch may only add a request whose remaining texts all fit.
         """
         if not self.answers or not self._of_flow[flow]:
             return True

@@ -299,7 +299,10 @@ def run_server(
 
 
 def _bind(host: str, port: int) -> list[socket.socket]:
-    """Return a bound socket, and duplicates of it for uvicorn. Raises :class:`ServiceError`."""
+    """Bind a socket to host and port; return it with duplicates, for several listeners of uvicorn.
+
+    Raises :class:`ServiceError`.
+    """
     sockets: list[socket.socket] = []
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)

@@ -162,7 +162,7 @@ class Service:
         self._close()
 
     def _abandon(self) -> None:
-        """Fail the remaining requests; a request that is being tokenized fails after that."""
+        """Fail the remaining requests; one that is being tokenized fails once that has ended."""
         self._abandoned = True
         for request in list(self._requests):
             self.dispatcher.remove(request)

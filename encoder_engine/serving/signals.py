@@ -46,9 +46,9 @@ class Signals:
 
     requests: the number of requests by route, status and client's name, which is empty if no key is
         needed.
-    refusal_seconds: the times of requests that were refused because of the load, from when their
-        head was read to their answer. Includes up to 30 seconds in which a body waits for room, and
-        not how long the head waited for a busy event loop to read it.
+    refusal_seconds: for requests that were refused because of the load, the time from reading the
+        head to the answer. It includes up to 30 seconds in which a body waits for room. The time
+        in which a busy event loop has not yet read the head is not included.
     cancelled: requests whose client went away, by stage: tokenize, queue, compute, answer.
     """
 

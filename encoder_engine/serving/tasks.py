@@ -71,7 +71,7 @@ class CallOptions(NamedTuple):
 
     @property
     def on_truncation(self) -> OnTruncation:
-        """The value of ``on_truncation`` with which the model's own methods do the same."""
+        """The model's ``on_truncation``: "error" if ``refuses_long``, else "ignore"."""
         return "error" if self.refuses_long else "ignore"
 
 
@@ -102,7 +102,7 @@ def kinds_of(model: Any) -> dict[Task, Kind]:
 
 
 def resolve_request(kind: Kind, request: CallOptions) -> Any:
-    """Return a request's options in the form in which the task's :class:`Kind` computes with them.
+    """Check a request's options, and return them in the form that :meth:`Kind.resolve` returns.
 
     Raises :class:`OptionError` and :class:`InputError`.
     """

@@ -52,7 +52,7 @@ def _quota() -> float | None:
 
 
 class SharedThreads:
-    """Divides models' numbers of threads among lanes, and restores them."""
+    """Divides models' threads among lanes (threads that compute batches), and undoes that."""
 
     def __init__(self, models: list[Any], lanes: int) -> None:
         self._models, self._lanes = models, lanes
@@ -74,7 +74,10 @@ class SharedThreads:
 
 
 def shared_threads(models: Iterable[ServedModel], lanes: int) -> SharedThreads:
-    """Return the :class:`SharedThreads` of models; an engine that several share counts once."""
+    """Return the :class:`SharedThreads` of models and of their embedders of queries.
+
+    An engine that several of them share occurs once, so that its threads are divided once.
+    """
     found = [served.model for served in models]
     # Queries may have a model of their own.
     found += [queries for model in found if (queries := getattr(model, "queries", None))]

@@ -79,7 +79,10 @@ class IndexSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class IndexReport:
-    """What an index became: the store's rows, the settings of its graph, the measured recall."""
+    """A description of a written index: the number of rows, the graph's settings, the recall.
+
+    The settings are those of :class:`IndexSettings`; None for a flat index.
+    """
 
     rows: int
     kind: Kind
@@ -183,7 +186,10 @@ def _graphs(settings: IndexSettings) -> list[tuple[int, int]]:
 
 
 def _filled(store: StoredVectors, empty: Any) -> Any:
-    """Return an index of all vectors of the store; ``empty``: makes one for their width."""
+    """Return an index of all vectors of the store.
+
+    ``empty``: a function from the width of the vectors to an empty index.
+    """
     index: Any = None
     for block_ND in store.float_blocks():
         if index is None:
@@ -266,9 +272,10 @@ def search_index(
 
 
 def _set_depth(index: Any, path: Path, num_hits: int, *, measured: bool) -> None:
-    """Set the search depth for so many hits: deeper if the recall was measured with fewer.
+    """Set the search depth of a graph, in candidates, for a search of ``num_hits`` hits.
 
-    Warns if it was never measured.
+    It grows in proportion where there are more hits than the recall was measured with. Warns if the
+    recall was never measured.
     """
     if not measured:
         warnings.warn(

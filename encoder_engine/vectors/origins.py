@@ -73,7 +73,11 @@ def read_texts(
 def _rest(
     store: StoredVectors, stream: Iterator[Row], first_row: int, rows: Collection[int]
 ) -> dict[int, str]:
-    """Read the texts of rows without recorded digests: all of a single file; a folder has none."""
+    """Return the texts of ``rows`` that follow the shards, whose digests have been compared.
+
+    Of a single file, which records no digest, these are all rows; only their number is compared.
+    A folder has none, so further rows in the inputs raise :class:`ReadError`.
+    """
     found, row = {}, first_row
     for row, read in enumerate(stream, start=first_row + 1):
         if row - 1 in rows:
@@ -84,9 +88,9 @@ def _rest(
 
 
 def _by_digest(store: StoredVectors, rows: Collection[int], opened: Inputs) -> dict[int, str]:
-    """Find the texts of rows by their digests, in a store that was appended to.
+    """Find the texts of rows by their ids and digests, in a store that was appended to.
 
-    Its order differs from the inputs'.
+    Its rows are in another order than those of the inputs.
     """
     wanted: dict[tuple[str, bytes], list[int]] = {}
     ids = store.iterate_ids() if store.has_ids else repeat(None)

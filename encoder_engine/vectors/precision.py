@@ -16,11 +16,12 @@ PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 
 
 def check_precision(precision: str) -> Precision:
-    """Return the name of a precision for ``encode``; raises :class:`InputError` for others.
+    """Check the argument ``precision`` of ``encode``: return "float32", "binary" or "ubinary".
 
-    int8 and uint8 divide each feature's range into 255 steps. sentence-transformers takes the
-    ranges from the texts of the call, so the bytes of a text depend on the other texts and cannot
-    be decoded. :func:`quantize_vectors` therefore takes the ranges of a representative sample.
+    Raises :class:`InputError` for others, int8 and uint8 included: they divide each feature's range
+    into 255 steps, and one call cannot know the ranges. sentence-transformers takes them from the
+    texts of the call, so the bytes of a text depend on the other texts and cannot be decoded.
+    :func:`quantize_vectors` therefore takes the ranges of a representative sample.
     """
     for known in PRECISIONS:
         if precision == known:

@@ -74,9 +74,10 @@ def no_hits(queries_QD: npt.NDArray[Any]) -> Best:
 
 
 def keep_best(best: Best, scores_QN: npt.NDArray[np.float32], first_row: int, count: int) -> Best:
-    """Return the best ``count`` rows and scores of what was best so far and of the next block.
+    """Merge the best hits so far with the scores of the next block; return the best ``count``.
 
-    best: rows and scores, [Q, K] each.
+    best: the rows and the scores of the hits so far, [Q, K] each.
+    scores_QN: the scores of the block's rows.
     first_row: the number of the block's first row.
     """
     rows_QK, scores_QK = best

@@ -218,7 +218,11 @@ def check_output(
 def check_columns(
     ending: str, id_column: str | None, kind: Kind = "dense", keep: Sequence[str] = ()
 ) -> None:
-    """Raise an error for a suffix whose files cannot be written here, or not with such columns."""
+    """Raise an error if files with this suffix cannot hold the results, ids or kept columns.
+
+    Raises :class:`OutputError`, and :class:`MissingDependencyError` where the library that writes
+    such files is not installed.
+    """
     if ending == ".npy":
         if keep:
             raise OutputError(

@@ -380,8 +380,8 @@ class StoredVectors:
     ) -> tuple[int, ...]:
         """Return the present signature of a file; raises :class:`ReadError` if its content changed.
 
-        ``before``: an earlier signature.
-        ``path``: None: the file of vectors.
+        ``before``: an earlier signature of the file. If only the ctime differs, the file is hashed.
+        ``path``: the file of vectors or of ids; None: the file of vectors.
         """
         path = path or part.path
         now = signature(path)

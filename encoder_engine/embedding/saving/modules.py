@@ -154,9 +154,8 @@ def write_transformer_settings(
     root: Path | None = None,
     **transformer: Any,
 ) -> None:
-    """Write ``sentence_bert_config.json``, the Transformer module's settings, and the model's.
+    """Write the Transformer module's settings to ``folder``, and those of the model to ``root``.
 
-    folder: the Transformer module's.
     stated: the model's type, prompts and further settings.
     max_seq_length: the most tokens of a text; None: no limit.
     root: the model's directory; None: ``folder``.

@@ -239,12 +239,12 @@ class StaticEmbedder(DenseMethods):
         return self.model.settings.default_prompt_name
 
     def kinds(self) -> dict[str, Kind]:
-        """Return ``dense``, the kind of results with a vector per text; see :meth:`Model.kinds`."""
+        """Return {"dense": ...}: how a vector per text is computed; see :meth:`Model.kinds`."""
         rules = self.model.settings.rules
         return {"dense": StaticDense(self, self._recipe, rules=rules, cut=self._cut)}
 
     def changed_options(self) -> dict[str, Any]:
-        """Return ``max_length``, which may have changed; see :meth:`Model.changed_options`."""
+        """Return the present ``max_length``; see :meth:`Model.changed_options`."""
         return {"max_length": self.model.settings.max_length}
 
     @classmethod

@@ -1,4 +1,4 @@
-"""A static model: an embedding table, a tokenizer, and the rules of the library that it is of."""
+"""A static model: a table, its tokenizer, and the rules of model2vec or sentence-transformers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ DEFAULT_MAX_LENGTH = 512
 class StaticSettings:
     """The settings of a static model.
 
-    rules: the library whose treatment of unknown tokens and of long texts applies.
+    rules: the library by whose rules unknown tokens and long texts are treated.
     normalized: whether vectors are scaled to Euclidean length 1.
     max_length: the most tokens of a text; None: no limit.
     prompts, default_prompt_name, truncate_dim, similarity: see :class:`PoolingRecipe`.
@@ -100,11 +100,15 @@ class StaticEngine:
 
     @property
     def batch_tokens(self) -> int:
-        """The default for the most tokens of a batch; a core adds a million rows in 20 ms."""
+        """The default for the most tokens of a batch, 2**20; a core adds so many rows in 20 ms."""
         return 2**20
 
     def run(self, rows: TokenRows, *outputs: Output) -> tuple[Vectors, ...]:
-        """Compute the only output, the mean of the table's rows; see :meth:`Engine.run`."""
+        """Compute the mean of the table's rows of each text; see :meth:`Engine.run`.
+
+        ``outputs``: one :class:`Pooled`, since a table has no other output. Raises ``TypeError``
+        for others.
+        """
         (output,) = outputs
         if not isinstance(output, Pooled):
             raise TypeError(f"a table has no output {type(output).__name__}")

@@ -65,10 +65,10 @@ _NO_LIMIT = 10**6
 
 @dataclass(frozen=True, kw_only=True)
 class _Layout:
-    """Where a static model's files are, and which of them there are.
+    """Where a static model's files are, and which optional ones exist.
 
-    directory: the model's.
-    folder: that of the table.
+    directory: the model's directory.
+    folder: the folder of the table.
     has_config: there is a config.json of model2vec.
     normalizes: a Normalize module follows the table.
     """
@@ -153,7 +153,10 @@ def is_model2vec(config: Path) -> bool:
 
 
 def _read_settings(layout: _Layout, rules: Rules, tokenizer: Tokenizer) -> StaticSettings:
-    """Read the settings of a directory of either library; model2vec's config.json comes first."""
+    """Read a static model's settings from the files of model2vec and of sentence-transformers.
+
+    Whether vectors are normalized, and the limit of tokens, are as ``rules`` say.
+    """
     stated = read_settings(layout.directory, "SentenceTransformer")
     normalized, base = layout.normalizes, None
     limit: int | None = DEFAULT_MAX_LENGTH

@@ -94,7 +94,11 @@ class CompiledCopy:
         return torch.from_numpy(rows_TD).to(self._dtype)
 
     def is_current(self) -> bool:
-        """Return whether parameters lie where they lay, and copied ones have the same bytes."""
+        """Return whether the compiled encoder still has the transformers model's weights.
+
+        It has if parameters have the same addresses, shapes and strides as at compilation, and the
+        copied ones the same bytes.
+        """
         return _places(self._parameters) == self._places and self._content.is_same()
 
 
@@ -114,7 +118,10 @@ class _Content:
             self._copies = [t.detach().contiguous().clone() for t in tensors]
 
     def is_same(self) -> bool:
-        """Return whether every byte is as in the snapshot; the tensors must lie where they lay."""
+        """Return whether every byte of the tensors is as in the snapshot.
+
+        Call it only for tensors that still have the addresses that they had at the snapshot.
+        """
         if self._hash is not None:
             return _hash(self._tensors) == self._hash
         return all(

@@ -161,7 +161,7 @@ class ModuleCheck:
         self._config_copies = [copy.deepcopy(vars(config)) for config in self.configs]
 
     def _code(self) -> map[Any]:
-        """Return the namespaces (``vars``) of the modules' classes and of their source modules."""
+        """Yield ``vars`` of the modules' classes, and of the Python modules that define them."""
         return map(vars, chain(self._classes, self._sources))
 
     def _compare(self) -> None:

@@ -128,7 +128,7 @@ def _has_holes(keep_BL: Tensor) -> bool:
 def refuse_holes(keep_BL: Tensor, counted: str, mend: str) -> None:
     """Raise :class:`UnsupportedFeatureError` for padding between the tokens of a text.
 
-    ``counted``: the words between "which" and "as distance" in the message.
+    ``counted``: who counts the padding as distance, for the message: "which {counted} as distance".
     ``mend``: the advice of the message.
     """
     if _has_holes(keep_BL):

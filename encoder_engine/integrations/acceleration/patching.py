@@ -38,8 +38,8 @@ def patchable() -> dict[str, type]:
 def apply_encoder_engine(*model_types: str, pack: bool = False) -> None:
     """Accelerate every model that transformers makes of these types from now on.
 
-    ``model_types``: none: all types. ``apply_encoder_engine_to_bert()`` and its siblings are for
-    one type.
+    ``model_types``: such as ``"bert"``; without any, all types are accelerated. The functions
+    ``apply_encoder_engine_to_bert()`` and so on accelerate one type.
     Models below a head are included, made by ``from_pretrained`` or from a configuration. Existing
     models stay as they are. A model that :func:`accelerate` refuses is refused at its first call;
     a ``pack`` that is not possible is then left out. A second call changes only ``pack``.
@@ -109,7 +109,7 @@ def _revert(base_class: Any) -> None:
 
 
 def __getattr__(name: str) -> Callable[..., None]:
-    """Make ``apply_encoder_engine_to_<model_type>`` or ``revert_encoder_engine_to_<...>``."""
+    """Return ``apply_encoder_engine_to_<model_type>``, or the same with ``revert``, by its name."""
     for verb in (apply_encoder_engine, revert_encoder_engine):
         begin = f"{verb.__name__}_to_"
         if name.startswith(begin):

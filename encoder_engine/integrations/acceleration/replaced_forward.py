@@ -270,9 +270,10 @@ class ReplacedForward:
         return (values[0], None, *values[1:]) if form.names_missing_pooler else values
 
     def _call_original(self, named: dict[str, Any], read: ReadRows | None, keep_BL: Tensor) -> Any:
-        """Have transformers compute a batch: its texts begin with padding, or padding has labels.
+        """Have transformers compute a batch that the engine does not; warn once, with the reason.
 
-        Heads and poolers read the first column, padding or not, and transformers computes it.
+        Either texts begin with padding: heads and poolers read the first column, padding or not,
+        and the engine does not compute padding. Or positions of padding have labels.
         """
         if not self._has_warned:
             self._has_warned = True
@@ -371,7 +372,7 @@ class ReplacedForward:
 
 
 def _has_kernels(encoder: Encoder) -> bool:
-    """Return whether compiled encoders compute on this encoder's device and in its dtype."""
+    """Return whether compiled encoders support this encoder's device and dtype."""
     return encoder.device.type == "cpu" and encoder.dtype in (torch.float32, torch.bfloat16)
 
 
@@ -389,7 +390,10 @@ def _refuse_attentions(spec: EncoderSpec, training: bool) -> None:
 
 
 def _padded(output: EncoderOutput, keep_BL: Tensor, read: ReadRows | None) -> dict[str, Any]:
-    """Return the fields of a ModelOutput, padded; ``read``: the rows of the last hidden states."""
+    """Return the fields of a ModelOutput, with packed rows in padded form.
+
+    ``read``: the rows that the head reads; the last hidden states have only these. None: all.
+    """
     last_TD = output.last_hidden_state
     last = spread(last_TD, keep_BL) if read is None else read.shaped(last_TD)
     named: dict[str, Any] = {"last_hidden_state": last}

@@ -79,9 +79,9 @@ def refuse_tracing() -> None:
 
 @_disable_dynamo
 def eagerly(compute: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Return ``compute(...)``, which torch.compile does not trace.
+    """Return ``compute(...)``; torch.compile does not trace it, but calls it as it is.
 
-    Traced, checks of the arguments would be evaluated once and kept as constants.
+    Tracing would evaluate the checks of arguments once, and keep their results as constants.
     """
     return compute(*args, **kwargs)
 
@@ -345,7 +345,7 @@ def check_free(base: Any, replaced: object) -> None:
 
 
 def take_forward(base: Any, kind: type[Replaced]) -> Replaced | None:
-    """Restore the class's ``forward`` of a module; return what replaced it, or None.
+    """Remove the replacement of a module's ``forward``, and return it; None: there was none.
 
     Raises the error of :func:`check_replaced`.
     """

@@ -201,7 +201,10 @@ class NativeCalls:
         )
 
     def _layout(self, padding: object, settings: dict[str, Any]) -> dict[str, Any]:
-        """Return options of padding and tensors; the tokenizer's where a call sets none."""
+        """Return a call's fields of :class:`CallOptions` for padding and tensors.
+
+        The padding token is the tokenizer's, and so is the side unless the call states one.
+        """
         tokenizer, side = self._tokenizer, settings.get("padding_side")
         pads = padding != "do_not_pad"
         tensors = settings.get("return_tensors")
@@ -239,7 +242,10 @@ class NativeCalls:
             return type(tokenizer).pad(tokenizer, encoded_inputs, padding, *more, **settings)
 
     def add_tokens(self, new_tokens: Any, special_tokens: bool = False) -> int:
-        """Add tokens by ``_add_tokens``; the next call makes the engine's tokenizer anew."""
+        """Add tokens by transformers' ``_add_tokens``; return the number of tokens added.
+
+        The next call makes the engine's tokenizer anew.
+        """
         self._description = None
         added: int = type(self._tokenizer)._add_tokens(
             self._tokenizer, new_tokens, special_tokens=special_tokens
@@ -248,7 +254,10 @@ class NativeCalls:
 
 
 def _oddly_named(spec: TokenizerSpec) -> frozenset[int]:
-    """Return the ids whose tokens Hugging Face names by the input's text, as unknown tokens."""
+    """Return the ids of tokens that Hugging Face tokenizers name by the text they match.
+
+    They are added tokens that match spaces or normalized text too, and Unigram's unknown token.
+    """
     odd = [t.id for t in spec.added_tokens if t.lstrip or t.rstrip or t.normalized]
     if isinstance(spec.model, UnigramSpec) and spec.model.unk_id is not None:
         odd.append(spec.model.unk_id)
@@ -275,7 +284,7 @@ def _model_settings(kind: type) -> Callable[[Any], Any]:
 
 
 def _describe_part(part: Any) -> Any:
-    """Return the state of a part, such as the normalizer; of ``Precompiled`` the class's name."""
+    """Return the state of a part, such as the normalizer; of ``Precompiled`` its class's name."""
     name = type(part).__name__
     # Its state cannot be changed; XLM-R's has 300 KB, and reading it takes 175 us.
     if part is None or name == "Precompiled":

@@ -1,4 +1,4 @@
-"""Logs requests as lines of JSON: counts, types and times, and no text of a caller."""
+"""Logs finished requests as lines of JSON or text: client, path, status, time; no caller's text."""
 
 from __future__ import annotations
 

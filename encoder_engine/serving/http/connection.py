@@ -153,7 +153,7 @@ class _Connection:
         return running is not None and not running.more_body and not running.response_complete
 
     def on_response_complete(self) -> None:
-        """Wait for the next request, or for the rest of this one's body."""
+        """Set the time limit for the next request, or for the rest of this one's body."""
         super().on_response_complete()  # type: ignore[misc]
         seconds = IDLE_SECONDS if self._reads_head() else HEADER_SECONDS
         self.deadline = time.monotonic() + seconds
@@ -166,7 +166,7 @@ class _Connection:
             super().send_400_response(msg)  # type: ignore[misc]
 
     def pause_writing(self) -> None:
-        """Stop writing until the client reads, and start its time limit for that."""
+        """Pause the answer while the client does not read, and set the time limit of the pause."""
         self._write_paused, self.deadline = True, time.monotonic() + WRITE_SECONDS
         super().pause_writing()  # type: ignore[misc]
 
@@ -193,7 +193,11 @@ def end_late(connections: Iterable[Any]) -> None:
 def connection_class(
     signals: Signals, http: Literal["auto", "h11", "httptools"] = "auto"
 ) -> type[asyncio.Protocol]:
-    """Return uvicorn's protocol class with these limits; auto: httptools where it is installed."""
+    """Return uvicorn's protocol class, limited by :class:`_Connection`.
+
+    signals: the service's counters, of open connections and of answers cut off.
+    http: the parser; ``"auto"``: httptools where it is installed, else h11.
+    """
     found = {"signals": signals}
     if http == "h11" or (http == "auto" and importlib.util.find_spec("httptools") is None):
         return type("BoundedH11", (_Connection, _H11), found)

@@ -52,7 +52,12 @@ class Context(NamedTuple):
     def options(
         self, *, truncate: bool | None, direction: str | None = None, **given: Any
     ) -> CallOptions:
-        """Return the options of a call of the service; ``truncate`` None: the server's setting."""
+        """Return the :class:`CallOptions` of this request.
+
+        truncate: truncate long texts, or refuse them; None: the server's setting.
+        direction: the side that is truncated, as TEI names it (``"Left"``); None: the tokenizer's.
+        given: further fields of :class:`CallOptions`.
+        """
         if truncate is None:
             truncate = self.service.options.truncation == "cut"
         side: Any = None if direction is None else direction.lower()
@@ -102,7 +107,11 @@ def _invalid(message: str, kind: type[Any]) -> RequestError:
 
 
 def _choices(kind: Any, param: str | None) -> list[str]:
-    """Return the literal values that a field of a body may have; ``param``: the field's path."""
+    """Return the values of a field with ``Literal`` type, for messages; [] for other fields.
+
+    kind: the body's type.
+    param: the path of the field within the body, such as ``inputs[0]``.
+    """
     for name in (param or "").split("."):
         structs = [kind, *get_args(kind)]
         fields = [

@@ -46,7 +46,8 @@ class Limits:
     """The limits of requests.
 
     max_body_bytes: the most bytes of one body.
-    max_bodies_bytes: the most bytes of all bodies, each from its first byte to its answer.
+    max_bodies_bytes: the most bytes of all bodies together; a body counts from its first byte until
+        it is answered.
     max_connections: with more open connections, requests other than health checks are refused and
         their connections closed.
     body_timeout: seconds for a whole body.
@@ -103,7 +104,10 @@ class Keys:
 
 
 def headers_of(scope: Mapping[str, Any]) -> Headers:
-    """Return a request's headers by name, the last of each; of several ``Host`` an empty one."""
+    """Return a request's headers by name: of repeated headers the last.
+
+    If ``Host`` is repeated, its value is empty, because a proxy may have read another of them.
+    """
     found = dict(scope["headers"])
     if len(found) < len(scope["headers"]) and sum(n == b"host" for n, _ in scope["headers"]) > 1:
         # A proxy may have read another of them (RFC 9112, section 3.2).

@@ -56,7 +56,10 @@ _HEADERS = (
 
 
 class _Schemas:
-    """The JSON schemas of the bodies' types, as references to the description's components."""
+    """The JSON schemas of the types of request and response bodies.
+
+    A schema of a class is a reference (``$ref``) into ``components``, which has the definitions.
+    """
 
     def __init__(self) -> None:
         kinds = {kind for found in (_BODIES, ANSWERS) for row in found.values() for kind in row}

@@ -139,9 +139,10 @@ def _base64(vector: Any) -> str:
 def reply_of(
     pieces: Iterator[bytes] | bytes, answer: Answer, *, media_type: bytes = b"application/json"
 ) -> Reply:
-    """Return a reply of these pieces with headers as TEI's, and one that lists truncated texts.
+    """Return a reply with this body, and headers that state times, tokens and truncated texts.
 
-    The pieces of a short answer are joined.
+    The headers of times, tokens and characters are TEI's; ``x-truncated`` lists the indices of the
+    texts that were truncated. The pieces of a short body are joined.
     """
     times = answer.seconds
     tokenize, queue, compute = (

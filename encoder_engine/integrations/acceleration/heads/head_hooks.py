@@ -42,7 +42,7 @@ IGNORED = -100
 
 
 def find_heads(model_type: str) -> dict[str, HeadLayout]:
-    """Return a family's heads that read few rows in training, by transformers' class names."""
+    """Return a family's heads that read few of the encoder's rows in training, by class name."""
     tasks = ("masked-lm", "sequence-classification")
     layouts = find_family(model_type).layouts
     return {layout.architecture: layout for layout in layouts if layout.task in tasks}
@@ -138,7 +138,10 @@ class HeadHooks:
 
 
 def _is_noted(model: nn.Module, named: dict[str, Any]) -> bool:
-    """Return whether a call may read few rows; others are compiled without a graph break."""
+    """Return whether the hooks do anything in a call: in training, or where it has labels.
+
+    Such hooks break torch.compile's graph; other calls are compiled without a break.
+    """
     return model.training or named.get("labels") is not None
 
 

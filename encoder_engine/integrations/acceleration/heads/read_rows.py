@@ -51,9 +51,10 @@ class ReadRows(NamedTuple):
         return SelectedRows(self.places_BL[keep_BL].nonzero().flatten(), sequences)
 
     def shaped(self, hidden_MD: Tensor) -> Tensor:
-        """Return the rows of hidden states as the head takes them.
+        """Return the rows in the shape that the head takes: [1, M, D] or [B, 1, D].
 
-        With labels [1, M, D], without [B, 1, D].
+        The first is of labelled rows, whose logits are skipped; the second of each text's first
+        row.
         """
         if self.output_weight is None:
             return hidden_MD[:, None]
@@ -129,7 +130,7 @@ class SkippedLogits:
 class PendingLogits(SkippedLogits):
     """Stands in for logits [.., V] within a head; their cross-entropy is computed without them.
 
-    ``wide``: the loss is at least float32.
+    ``wide``: the loss is float32 or wider, as of logits after ``.float()``.
     """
 
     def __init__(
