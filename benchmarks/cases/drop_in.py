@@ -64,7 +64,10 @@ def make_case(shape: str, options: Options) -> Case:
 
 
 def build(job: EmbeddingJob, pack: bool | None) -> Call:
-    """Load the model; ``pack`` None: do not accelerate it. A call embeds all texts."""
+    """Load the model, and return a call that embeds all texts.
+
+    ``pack``: the argument of ``accelerate``; None: do not accelerate the model.
+    """
     import torch
     from sentence_transformers import SentenceTransformer
 

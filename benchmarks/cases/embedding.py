@@ -234,7 +234,7 @@ def make_job(
 ) -> tuple[EmbeddingJob, list[int]]:
     """Return the texts with the model that embeds them, and the number of tokens of each text.
 
-    ``share``: every so many texts one is embedded; None: as set for the model and the precision.
+    ``share``: n embeds every n-th text only; None: as set for the model and the precision.
     """
     from encoder_engine.text import Tokenizer
 

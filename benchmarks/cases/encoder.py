@@ -231,7 +231,11 @@ def build_theirs(
 
 
 def _work(forward: Callable[[], Tensor], to: str | None, places: Any = slice(None)) -> Work:
-    """Make a forward pass the timed call; the gate judges its rows at ``places``, in float32."""
+    """Return the timed call, a forward pass, and the gate's, which returns its rows in float32.
+
+    ``to``: the device that the rows are copied to; None: they stay where they are.
+    ``places``: the rows that the gate gets.
+    """
 
     @torch.inference_mode()
     def call() -> Tensor:

@@ -59,7 +59,10 @@ EPOCHS = 10
 
 @dataclass(frozen=True, kw_only=True)
 class Rows:
-    """Labelled rows: the name of their recipe, of their format (``texts/drawn.py``), settings."""
+    """A set of labelled rows: the recipe to train by, and the set's name for ``write_rows``.
+
+    ``settings``: changes of the recipe.
+    """
 
     recipe: str
     drawn: str
@@ -95,8 +98,8 @@ def case_specs() -> list[CaseSpec]:
 class Course:
     """What all candidates train: an initial model by a recipe, on the rows of an epoch.
 
-    ``chosen``: the rows' numbers in their file.
-    ``cut``: the places in ``data`` of each step's rows, in the order of the recipe's first epoch.
+    ``chosen``: the numbers, in the file of rows, of the rows in ``data``.
+    ``cut``: for each step its rows, as indices in ``data``, in the order of the first epoch.
     """
 
     model: TaskModel
@@ -162,7 +165,7 @@ def make_course(
 ) -> Course:
     """Draw labelled rows, make the initial model, and cut the rows into the steps of an epoch.
 
-    ``choose``: picks rows from a random order of all.
+    ``choose``: maps all rows in a random order to those to train on, of which the first are taken.
     """
     examples, steps = EXAMPLES, QUICK_STEPS if options.quick else STEPS
     if options.smoke:
@@ -310,10 +313,10 @@ def make_work(
     make: Callable[[], Callable[[], list[float]]],
     compared: Callable[[], Callable[[], list[float]]] | None = None,
 ) -> Work:
-    """Make a call to time, and for the gate the first losses of a fresh one.
+    """Return the call to time, and for the gate the first losses of another one from the start.
 
-    ``make``: loads the model and returns such a call, which returns the losses of its steps.
-    ``compared``: makes the one for the gate; None: ``make``.
+    ``make``: loads the model and returns a call, which takes steps and returns their losses.
+    ``compared``: makes the call for the gate; None: ``make``.
     """
     steps = make()
     return Work(call=steps, answer=lambda: (compared or make)()()[:COMPARED])

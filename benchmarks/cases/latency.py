@@ -25,7 +25,7 @@ LATENCY_ROUNDS, QUICK_ROUNDS = 200, 50
 
 
 def case_specs() -> list[CaseSpec]:
-    """Return MiniLM in a running process in every precision, and cold starts in float32."""
+    """Return cases of MiniLM: a running process in each precision, and cold starts in float32."""
     running = "one short text, embedded by a running process"
     new = "a new process's import, load and first vector"
     kinds = {f"latency/minilm-{precision}": running for precision in PRECISIONS}

@@ -215,9 +215,9 @@ def true_scores(job: Job) -> list[Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class SameLabels:
-    """A gate: each text must have the labels of ``truth``, except where labels' scores are close.
+    """A gate: each text needs the labels of ``truth``, with scores within :data:`CLOSE` of theirs.
 
-    In other precisions than float32 the probabilities are compared as vectors.
+    In other precisions than float32 the scores are compared by the cosine of each text's vector.
     """
 
     job: Job

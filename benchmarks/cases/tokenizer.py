@@ -60,7 +60,10 @@ class Vocabulary:
 
 
 class Kind(NamedTuple):
-    """A case of every vocabulary: the texts, the form of the output, and the task."""
+    """A case, made for every vocabulary: which texts, what output (``form``), and what a call does.
+
+    ``threads``: the number of threads that the case needs; None: any.
+    """
 
     name: str
     texts: Texts

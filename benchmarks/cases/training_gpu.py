@@ -95,11 +95,12 @@ MODELS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Variant:
-    """A way in which the engine takes a step.
+    """A way in which the engine takes a training step.
 
+    ``graphs``: by CUDA graphs.
     ``residual``: the type of the residual stream; None: the usual one.
     ``within``: makes a context that steps are taken in.
-    ``why_not``: maps a device to the reason why it cannot take them, or None.
+    ``why_not``: maps a device to the reason why it cannot take such steps, or None.
     """
 
     graphs: bool = False
@@ -165,7 +166,7 @@ def case_specs() -> list[CaseSpec]:
 
 
 def specs_of(trainings: Mapping[str, Training]) -> list[CaseSpec]:
-    """Return the cases of training steps by name."""
+    """Return a spec for each case of training steps; ``trainings``: by the names of the cases."""
     return [
         CaseSpec(
             name=name,

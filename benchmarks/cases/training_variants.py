@@ -51,7 +51,7 @@ def case_specs() -> list[CaseSpec]:
 def attending(attend: Attend) -> Iterator[None]:
     """Within this context, call ``attend`` for attention without terms and dropout, process-wide.
 
-    Its arguments: the function usually called, then that function's arguments.
+    ``attend(usual, ...)``: gets the function that is usually called, then that one's arguments.
     """
     contract: Any = importlib.import_module("encoder_engine.ops.attention")
     find = contract.find_attention

@@ -221,7 +221,10 @@ def _gluon_checks() -> list[Step]:
 
 
 def _after_checks(steps: Sequence[Step], *, rehearsed: bool) -> list[Step]:
-    """Have the steps wait for checks of the Gluon kernels that they run, except in a rehearsal."""
+    """Return the steps, each with the checks that have to pass before it; in a rehearsal none.
+
+    They are checks of the Gluon kernels that the step runs.
+    """
     found = []
     for step in steps:
         size, checks = ("", ()) if rehearsed else _GLUON.get(step.name, ("", ()))
@@ -231,7 +234,7 @@ def _after_checks(steps: Sequence[Step], *, rehearsed: bool) -> list[Step]:
 
 
 def _tests() -> list[Step]:
-    """Return steps that run drawn cases, then the GPU tests by file, the largest files first."""
+    """Return steps that test random cases, then those of the GPU tests, the largest files first."""
     others = ("test_packing.py", "models/captured/test_graphs.py")
     paths = [*(ROOT / "tests" / "ops").rglob("test_*.py"), *(ROOT / "tests" / p for p in others)]
     steps = []
@@ -252,7 +255,7 @@ def _tests() -> list[Step]:
 
 
 def _generated(number: int, seed: int) -> tuple[str, ...]:
-    """Return the command that tests drawn cases of all operations by the Triton kernels."""
+    """Return the command that tests random cases of all operations by the Triton kernels."""
     options = ("--by", "triton", "--cases", str(number), "--seed", str(seed))
     return ("tests.ops.generated", *options)
 
@@ -282,7 +285,10 @@ def _pytest(path: str, part: str, *, marked: bool = True) -> tuple[str, ...]:
 
 
 def account(phases: Sequence[Phase], seconds_of: Callable[[Step], float]) -> str:
-    """Describe, by estimated times, when each phase begins, and its steps."""
+    """Describe the plan as text: when each phase begins, in seconds, and its steps.
+
+    ``seconds_of``: estimates the duration of a step.
+    """
     lines, now = [], 0.0
     for phase in (phase for phase in phases if phase.steps):
         lines.append(f"{phase.name}: {len(phase.steps)} steps from second {now:.0f} on")

@@ -108,10 +108,10 @@ class Work:
     - ``eager(**inputs)``: plain PyTorch, from which the budget follows. It is also a candidate, and
       a compiled one where ``compilable``.
     - ``rivals``: further candidates. All candidates return the same packed tensor.
-    - ``terms``: the length of the longest sum.
+    - ``terms``: the number of terms of the longest sum, from which the budget's floor follows.
     - ``facts``: the facts by which an implementation is chosen, where the operation has its own.
-    - ``refusals``: implementations, and the reason why one cannot run or None, of what is no
-      operation of ``ops``.
+    - ``refusals``: the implementations to measure, each with the reason why it cannot run, or None.
+      Default: those that ``ops`` knows of the operation.
     - ``timed(by, **inputs)`` and ``eager_timed(**inputs)`` are timed where ``ours`` and ``eager``
       are only judged: with dropout no two results are the same.
 

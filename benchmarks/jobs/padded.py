@@ -151,7 +151,7 @@ def _classifier(job: EmbeddingJob, dtype: str) -> Any:
 
 
 def kept(job: EmbeddingJob, name: str, make: Callable[[str], None]) -> str:
-    """Return the folder of the converted model; ``make(folder)`` converts it on the first call.
+    """Return a folder of the model in a peer's format; the first call makes it by ``make(folder)``.
 
     The timed process loads that folder, so its peak memory does not include the conversion.
     """

@@ -33,9 +33,9 @@ STREAM_BATCH = 128
 
 @dataclass(frozen=True, kw_only=True)
 class PieceFile:
-    """A SentencePiece model beside a tokenizer.json, and how its ids become that file's.
+    """A SentencePiece model beside a tokenizer.json, and how the model's ids become the json's.
 
-    An id is looked up in ``ids``, else it grows by ``shift``.
+    ``ids`` maps some ids; ``shift`` is added to all others.
     """
 
     path: str

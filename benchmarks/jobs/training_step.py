@@ -73,7 +73,10 @@ class StepAlone(Loop):
         self._taken = 0
 
     def take(self, parts: Sequence[Inputs]) -> SupportsFloat:
-        """Take a step over micro-batches; return the loss before its update, which is read late."""
+        """Take a step over micro-batches; return the loss before its update.
+
+        Converting it to float waits for the step, so the host may launch the next one before.
+        """
         batches = StepBatches(list(parts), len(parts), Position())
         launched = self._launch(batches, self._taken, OPTIMIZER.learning_rate)
         self._taken += 1
@@ -122,9 +125,9 @@ def make_step(
 
 
 def make_work(step: Callable[[], Any], steps: int = 1) -> Work:
-    """Return a timed call of ``steps`` steps, and the gate's, which returns the first losses.
+    """Return a timed call of ``steps`` steps, and the gate's call, which returns the first losses.
 
-    A step returns the loss before its update; what is no Python number is read when needed.
+    ``step()`` takes a step and returns the loss before its update, which may be read later.
     """
     first: list[Any] = []
 

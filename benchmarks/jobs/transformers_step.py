@@ -62,7 +62,10 @@ class Way:
 def make_their_step(
     model: TrainingModel, inputs: Inputs, way: Way, *, device: str, precision: str
 ) -> Callable[[], Tensor]:
-    """Load our weights into transformers' model; return a function that takes a step: its loss."""
+    """Load our weights into transformers' model; return a call that takes a step.
+
+    The call returns the loss before the step's update, on the device.
+    """
     theirs = _load(model, way).to(device).train()
     if way.compiled:
         mode = "reduce-overhead" if way.graphs else None

@@ -45,7 +45,7 @@ class Commit:
 
 
 def find_device(kind: str) -> Device:
-    """Describe the processor, or the first CUDA device."""
+    """Describe the first CUDA device (``kind`` "cuda"), or else the processor."""
     facts = machine_facts()
     cores = facts["usable_cores"] or 1
     if kind == "cuda":

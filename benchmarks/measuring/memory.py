@@ -109,7 +109,10 @@ def _host_call_peak(call: Call) -> Peak | None:
 
 
 def _return_free_memory() -> None:
-    """Have malloc return freed memory to the system: a call that reuses it seems to need less."""
+    """Have malloc return freed memory to the system.
+
+    A call that reuses freed memory would otherwise seem to need less than it does.
+    """
     try:
         ctypes.CDLL(None).malloc_trim(0)
     except (AttributeError, OSError):

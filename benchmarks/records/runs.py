@@ -49,9 +49,9 @@ class Facing:
 
 
 def is_operation(run: Run) -> bool:
-    """Return whether a run is about one operation, an encoder's forward pass or the like.
+    """Return whether the case of a run is in no group of :data:`TOGETHER`, such as an operation's.
 
-    Then one candidate of the engine is compared with peers, else all are.
+    Of such a run :func:`facing` compares the engine's default candidate, of others all candidates.
     """
     return not run[0].case.startswith(TOGETHER)
 
@@ -72,7 +72,7 @@ def default(run: Run) -> Result | None:
 
 
 def facing(run: Run) -> list[Facing]:
-    """Compare each of the engine's candidates with the best peer; of an operation, the default one.
+    """Compare the engine's candidates with the best peer; of an operation, only the default one.
 
     An operation's other candidates may be PyTorch's own. Peer and ratio are recorded in the result:
     the ratio allows for calls of different size.

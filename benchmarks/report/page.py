@@ -72,7 +72,7 @@ def make_page(results: Sequence[Result]) -> str:
 
 
 def contests(runs: Sequence[Run]) -> list[Run]:
-    """Return runs whose ratios are compared: of unrestricted instruction sets, not of imports."""
+    """Return runs whose ratios count: not with restricted instruction sets, nor of import times."""
     return [run for run in runs if run[0].isa is None and not run[0].case.startswith("import/")]
 
 

@@ -24,7 +24,10 @@ HEADER = ["", "target", "wanted", "reached", "beside", "of the limit", "on", "da
 
 @dataclass(frozen=True, kw_only=True)
 class Held:
-    """A target compared with one device's newest run that can answer it."""
+    """The outcome of a target on one device: met, missed or not measured, and why.
+
+    It is that of the device's newest run of the target's case.
+    """
 
     target: Target
     state: State
@@ -35,9 +38,9 @@ class Held:
 
 
 def hold(target: Target, runs: Sequence[Run]) -> list[Held]:
-    """Compare a target with the newest run of each device. ``runs``: all that are recorded.
+    """Compare a target with the newest run of each device; ``runs``: all that are recorded.
 
-    If no run can answer it, returns one comparison that says so.
+    Where no run can answer it, the result is one :class:`Held` that says so.
     """
     if target.unmeasured:
         why = f"not measured by the suite: {target.unmeasured}"

@@ -20,7 +20,7 @@ SMOKE = 4_000
 
 
 def read_texts(texts: Texts, *, smoke: bool) -> list[str]:
-    """Read or draw the texts of one kind."""
+    """Read or draw the texts of one kind, such as "english" (one long text) or "stream"."""
     if texts == "code":
         return [_code()[: SMOKE if smoke else LONG]]
     if texts in ("batch", "sentence"):
@@ -38,7 +38,10 @@ def read_texts(texts: Texts, *, smoke: bool) -> list[str]:
 
 
 def lines_of(texts: list[str], *, smoke: bool) -> list[str]:
-    """Return the lines of long texts, to find the line that differs, and edge cases after them."""
+    """Return the lines of those texts that have several, and then texts with edge cases.
+
+    The gate compares them one by one, and so finds the line whose ids differ.
+    """
     lines = [line for text in texts if "\n" in text for line in text.split("\n")]
     edge = read_text("edge.txt").split("\n")
     return [*lines, *(edge[:8] if smoke else edge)]

@@ -129,8 +129,8 @@ def _bpe(name: str) -> dict[str, Any]:
 def merges_of(tokens: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield the BPE merge that makes each token after the single bytes, in the order of their ids.
 
-    The merge's halves are what is left of the token's letters after all merges before. Raises
-    :class:`ValueError` for a list of tokens in which a half is missing.
+    Its halves are the two parts into which the merges of smaller ids join the token's letters.
+    Raises :class:`ValueError` for a list of tokens in which a half is missing.
     """
     ranks = {token: number for number, token in enumerate(tokens)}
     for token in tokens[NUM_BYTES:]:

@@ -119,7 +119,7 @@ def _eager(
 
 
 class _Theirs:
-    """The rival library's attention without its projections, which no candidate computes."""
+    """The attention of another library; its projections are left out, as in all candidates."""
 
     def __init__(self, layout: Sequences, shape: Shape) -> None:
         self._layout, self._shape = layout, shape

@@ -1,8 +1,8 @@
 """Packed attention with the Gluon kernels, which the engine never chooses by itself, on Hopper.
 
-Without a window or dropout, on equal lengths, beside the Triton kernels and cuDNN's, dense and
-packed. Consumer warps that take turns, and the gradients in Gluon, are cases of their own: these
-kernels might never end, and then the other cases are measured all the same.
+They are measured without window and dropout, on equal lengths, beside the Triton kernels and those
+of cuDNN, dense and packed. Consumer warps that take turns, and the gradients in Gluon, are cases of
+their own: these kernels might never end, and then the other cases are measured all the same.
 """
 
 from __future__ import annotations

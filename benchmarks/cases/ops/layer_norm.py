@@ -54,7 +54,7 @@ def make_work(shape: Shape) -> Work:
 
 
 def make_rms_work(shape: Shape) -> Work:
-    """Define the same case for RMS norm."""
+    """Define the case: add a residual and apply RMS norm."""
     work = make_work(shape)
     return replace(
         work,
@@ -68,7 +68,10 @@ def make_rms_work(shape: Shape) -> Work:
 
 
 def make_dropping_work(shape: Shape) -> Work:
-    """Define the same case with a tenth of the branch dropped first, as in training."""
+    """Define the case: apply dropout of a tenth to a branch, add the residual, apply layer norm.
+
+    That is what blocks do in training.
+    """
     return replace(
         make_work(shape),
         timed=partial(_ours, dropout=DROPOUT),

@@ -50,7 +50,10 @@ def make_work(shape: Shape) -> Work:
 
 
 def make_packed_work(shape: Shape) -> Work:
-    """Define the same case with GELU and a prepacked weight, as compiled encoders compute it."""
+    """Define the case: widen rows fourfold by a prepacked weight and apply GELU.
+
+    Compiled encoders compute the first layer of a feed-forward so.
+    """
     plain = make_work(shape)
     weight, bias = plain.inputs["weight"], plain.inputs["bias"]
     layer = pack(to_array(weight), to_array(bias))

@@ -1,4 +1,4 @@
-"""The masked-token head (``ops.masked_cross_entropy``), both modes, against PyTorch's own."""
+"""The masked-token head (``ops.masked_cross_entropy``), logits stored or not, against PyTorch's."""
 
 from __future__ import annotations
 
