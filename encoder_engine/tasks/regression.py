@@ -134,7 +134,7 @@ class RegressionTask(SequenceTask[float, ScorePrediction]):
         return -(errors**2)
 
     def degenerate(self, predictions: Sequence[ScorePrediction]) -> str | None:
-        """Return a message if every row has the same predicted score; None: not so."""
+        """Return a warning's text if several rows all get the same score; else None."""
         if len(predictions) < 2 or len(set(predictions)) > 1:
             return None
         return f"every row is predicted as {predictions[0].score:g}: a constant has no correlation"

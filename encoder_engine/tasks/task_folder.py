@@ -51,9 +51,9 @@ class TableFormat:
 def read_records(
     task: Task[Any, Any], files: Sequence[str], tables: TableFormat, *, settable: bool = False
 ) -> Iterator[Record]:
-    """Yield the rows of files for a task: in a format of its own, or else as a table.
+    """Yield the rows of files, in the task's own format (such as CoNLL) or as a table.
 
-    settable: error messages about columns name the setting of the task to change.
+    settable: an error about a missing column names the task's setting that can name another.
     """
     settings = task_values(task) if settable else {}
     keywords = {
