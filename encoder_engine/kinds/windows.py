@@ -90,13 +90,16 @@ def windows(rows: Iterator[Row], characters_of: Callable[[Row], int]) -> Iterato
 
 
 def first_rows(rows: RowArray, limit: int = 5) -> str:
-    """Format row numbers for a message: the first ``limit``, and how many more there are."""
+    """Format row numbers for a message: the first ``limit`` of them, and how many more follow."""
     shown = ", ".join(str(int(row)) for row in islice(rows, limit))
     return shown if len(rows) <= limit else f"{shown} and {len(rows) - limit} more"
 
 
 def located_error(error: InputError, window: list[Any], first_row: int) -> InputError:
-    """Return an error that names a row of the stream, given one that names a row of a window."""
+    """Return an error that names a row of the stream, given one that names a row of ``window``.
+
+    ``first_row``: the index of the window's first row in the stream.
+    """
     if error.row is None:
         return error
     row, text = first_row + error.row, window[error.row]

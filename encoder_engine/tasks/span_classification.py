@@ -232,7 +232,7 @@ class SpanClassificationTask(WordTask[SpanExample, SpanPrediction]):
         return replace(items, columns=columns)
 
     def _leave_to_others(self, group: Integers, items: Items, classes: list[Integers]) -> None:
-        """Set the class of the spans that another window of the sentence scores to -1, in place.
+        """Set to -1, in place, the class of each span that another window of the sentence scores.
 
         ``group``: the indices of the items, which are the sentence's windows.
         ``classes``: the classes of each item's spans.

@@ -206,8 +206,8 @@ def _cut(
 ) -> Items:
     """Return each window of a long sentence, and each other sentence, as one item.
 
-    ``read``: bool [T], the tokens that the model's head may read. ``partition``: see
-    :func:`encode_words`.
+    With ``windows.truncate``, a long sentence has its first window only. ``read``: bool [T], the
+    tokens that the model's head may read. ``partition``: see :func:`encode_words`.
     """
     room = windows.max_length - texts.before - texts.after
     index: list[Integers] = []
