@@ -150,7 +150,7 @@ def split_edges(edges: EdgeSet, num_train: int) -> tuple[EdgeSet, EdgeSet]:
 
 
 def edge_states(subject: Subject, edges: EdgeSet) -> tuple[npt.NDArray[np.float32], list[Edge]]:
-    """Return every layer's vectors of n labelled spans, float32 [L + 1, n, spans * D], and the n.
+    """Return every layer's vectors of n edges, float32 [L + 1, n, spans * D], and these edges.
 
     A span's vector is the mean of its words'; edges with a span that has no token are left out.
     """

@@ -128,7 +128,7 @@ class FineTuning(Course):
         return ItemStream(self.data, items, recipe.batch, world, seed=recipe.run.seed)
 
     def _featured(self, items: Items) -> Callable[[], Items]:
-        """Return a function that returns the items, with a frozen encoder's outputs for them.
+        """Return a function that returns the items, with a frozen encoder's outputs as a column.
 
         The outputs are computed at the function's first call, so not for a run that is refused or
         has no step left. Without a frozen encoder the items are returned as they are.

@@ -87,7 +87,7 @@ class Course(ABC):
         """The most tokens of a sequence, special tokens included; FLOPs are counted for it."""
 
     def settle_precision(self, precision: Precision, residual: Residual | None) -> None:
-        """Record the precision of matrix products and of the residual stream in the recipe."""
+        """Set, in ``recipe``, the dtype of matrix products and that of the residual stream."""
         run = replace(self.recipe.run, precision=precision, residual=residual)
         self.recipe = replace(self.recipe, run=run)
 

@@ -160,7 +160,10 @@ class Candidates:
     guide: GuideFilter | None = None
 
     def left_out(self, direction: Direction, tile: slice) -> Tensor:
-        """Mark candidates that a tile's rows leave out of denominators, bool [R, candidates]."""
+        """Mark the candidates that each row of a tile leaves out of its denominator.
+
+        bool [rows of the tile, candidates].
+        """
         side, candidate = direction.split("_to_")
         device = self.owners_C.device
         rows_R = torch.arange(self.num_rows, device=device)[tile, None]
