@@ -220,7 +220,7 @@ class Kind(ABC):
     def tokenize_window(
         self, rows: list[Any], first_row: int, options: Any, notice: TruncationNotice | None = None
     ) -> TokenizedWindow:
-        """Tokenize a window of a stream of rows, and count its truncated rows; no device is needed.
+        """Tokenize consecutive rows of a stream, without a device, and count the truncated rows.
 
         Raises :class:`TextError` for a value that is not a text, and :class:`InputError` for a text
         all of whose tokens are left out of the pooling. Both name the row in the stream.
@@ -266,7 +266,7 @@ class Kind(ABC):
         options: Any,
         advance: Callable[[int], None] = lambda _done: None,
     ) -> EmbeddedWindow:
-        """Compute the results of a tokenized window of rows.
+        """Compute the results of consecutive rows that :meth:`tokenize_window` returned.
 
         ``advance``: called with the number of rows that were finished since its last call.
         Raises :class:`NonFiniteVectorError` and :class:`DeviceMemoryError`.

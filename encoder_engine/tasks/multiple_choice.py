@@ -74,7 +74,7 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
         return "accuracy"
 
     def read(self, record: Record) -> ChoiceExample:
-        """Make an example from a row; refuse a single ending, and a label beyond the endings."""
+        """Make an example from a row; raises :class:`RowError` for one ending, or a wrong label."""
         if len(self.endings) == 1:
             endings = record.names_of(self.endings[0])
         else:

@@ -90,7 +90,11 @@ class RankingTask(Task[RetrievalExample, RankingPrediction]):
         return example
 
     def fit(self, examples: Sequence[RetrievalExample]) -> Self:
-        """Return the task with its loss; refuse training rows whose labels are all equal."""
+        """Return the task with its loss.
+
+        Raises :class:`InputError` if all labels are equal, and for the loss ``binary`` if one is
+        not from 0 to 1.
+        """
         labels = {label for example in examples for label in _labels(example)}
         if len(labels) < 2:
             raise InputError(

@@ -68,7 +68,7 @@ class RegressionTask(SequenceTask[float, ScorePrediction]):
         return record.number_of(self.label)
 
     def fit(self, examples: Sequence[TextExample[float]]) -> Self:
-        """Return the task unchanged; refuse training rows that all have the same score."""
+        """Return the task unchanged; raises :class:`InputError` if all gold scores are equal."""
         golds = {example.gold for example in examples if example.gold is not None}
         if len(golds) < 2:
             shown = ", ".join(map(str, golds)) or "no row has one"

@@ -121,7 +121,7 @@ class SequenceClassificationTask(SequenceTask[Labels, ClassPrediction]):
         return f"{kind}_label_classification"
 
     def read_gold(self, record: Record) -> Labels:
-        """Return the gold labels of a row; refuse unknown ones once the task is fitted."""
+        """Return a row's gold labels; once fitted, raises :class:`RowError` for an unknown one."""
         if not self.multi_label:
             name = record.name_of(self.label)
             check_label(record, name, self.labels)

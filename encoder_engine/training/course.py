@@ -54,7 +54,7 @@ class Stream(Protocol):
 
 
 class Course(ABC):
-    """What a :class:`Loop` trains, such as pretraining: model, data, evaluation, run records.
+    """A kind of training that a :class:`Loop` runs, such as pretraining: model, data, evaluation.
 
     The loop handles steps, gradients, processes, logs and checkpoints. It calls the methods of the
     course for the rest, in the order below.

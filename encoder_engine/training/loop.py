@@ -428,7 +428,7 @@ class Loop:
         )
 
     def _finish(self) -> None:
-        """Write ``curves.svg`` and ``model/``: the best weights, else the average or the last."""
+        """Write ``curves.svg`` and ``model/``: the best weights, else the averaged, or the last."""
         best = self.best if self.best is not None and self.best.step else None
         with self._averaged() if best is None else best.in_place_of(self.model):
             self.course.finish(self._computed)

@@ -149,7 +149,7 @@ def _check_directions(directions: Sequence[Direction], *, joint: bool) -> None:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Candidates:
-    """The texts that each row (query) is compared with, and the rule for those that are left out.
+    """The texts that each row (query) is compared with, and which of them denominators leave out.
 
     Fields: see :func:`in_batch_negatives`; ``num_rows``: B.
     """

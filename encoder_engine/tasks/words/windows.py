@@ -194,7 +194,7 @@ def _warn_of_silent(texts: _Texts, firsts: Booleans, num_words: Integers) -> Non
 
 
 def _whole(texts: _Texts, read: Booleans, num_words: Integers) -> Items:
-    """Return each sentence as one item; none may be too long."""
+    """Return each sentence as one item; no sentence has more tokens than ``max_length``."""
     owners = np.repeat(np.arange(len(num_words)), np.diff(texts.offsets))
     return _items(
         texts, np.arange(len(texts.ids)), np.arange(len(num_words)), owners, read, num_words, 0
