@@ -93,7 +93,7 @@ class FineTuning(Course):
 
     @property
     def max_length(self) -> int:
-        """The most tokens of a sequence, a text or a window of it."""
+        """The most tokens that the model reads at once: of a text, or of a window of it."""
         return self.data.windows.max_length
 
     def read(self, *, verify: bool) -> None:

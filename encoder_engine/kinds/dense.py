@@ -125,7 +125,7 @@ class Dense(Kind):
         return vectors
 
     def join(self, parts: list[Any], options: Options) -> Any:
-        """Concatenate the vectors of successive windows of texts; without a window [0, D]."""
+        """Concatenate the vectors of successive parts of the input; without a window [0, D]."""
         if len(parts) == 1:
             return parts[0]
         return np.concatenate([self.no_vectors(options), *parts])

@@ -153,7 +153,7 @@ class Hybrid(Dense):
         return join_rows(found, self.model.engine.spec.embedding.vocab_size)
 
     def join(self, parts: list[HybridVectors], options: Any) -> HybridVectors:
-        """Concatenate the vectors of successive windows of texts."""
+        """Concatenate the vectors of successive parts of the input."""
         spec, outputs = self.model.engine.spec, options.outputs
         dense = [part.dense for part in parts]
         sparse = [part.sparse for part in parts if part.sparse is not None]

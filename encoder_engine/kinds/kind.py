@@ -96,7 +96,7 @@ class Kind(ABC):
 
     @abstractmethod
     def join(self, parts: list[Any], options: Any) -> Any:
-        """Join the results of successive windows of rows; the list may be empty."""
+        """Join the results of successive parts of the input; the list may be empty."""
 
     def tokenize(self, rows: list[Any], options: Any) -> WindowRows:
         """Tokenize rows (texts or pairs), each text together with the prompt before it."""

@@ -74,7 +74,7 @@ class LogProbabilities(Kind):
         return [found[part[counted[part]]] for part in parts[: len(rows)]]
 
     def join(self, parts: list[list[Vectors]], options: Options) -> list[Vectors]:
-        """Concatenate the lists of successive windows of texts."""
+        """Concatenate the lists of successive parts of the input."""
         del options
         return [scores for part in parts for scores in part]
 

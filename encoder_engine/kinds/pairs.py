@@ -140,7 +140,7 @@ class Pairs(Kind):
         return SCORE_FUNCTIONS[options.activation](found)
 
     def join(self, parts: list[Vectors], options: ScoreOptions) -> Vectors:
-        """Concatenate the scores of successive windows of pairs."""
+        """Concatenate the scores of successive parts of the input."""
         return np.concatenate([np.empty((0, options.dimension), np.float32), *parts])
 
     def describe(self, options: ScoreOptions) -> dict[str, Any]:

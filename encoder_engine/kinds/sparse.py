@@ -130,7 +130,7 @@ class Sparse(Kind):
         return join_rows(found, options.dimension)
 
     def join(self, parts: list[SparseVectors], options: SparseOptions) -> SparseVectors:
-        """Concatenate the sparse vectors of successive windows of texts."""
+        """Concatenate the sparse vectors of successive parts of the input."""
         return join_sparse(parts, options.dimension)
 
     def describe(self, options: SparseOptions) -> dict[str, Any]:

@@ -74,7 +74,7 @@ class Tokens(Kind):
         return collect_states(found, batches, np.asarray(rows.ids))
 
     def join(self, parts: list[TokenVectors], options: Options) -> TokenVectors:
-        """Concatenate the token vectors of successive windows of texts."""
+        """Concatenate the token vectors of successive parts of the input."""
         return join_tokens(parts, options.dimension)
 
     def each(self, results: TokenVectors) -> list[Vectors]:

@@ -36,7 +36,7 @@ WINDOW_CHARACTERS = 16_000_000
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class EmbeddedWindow:
-    """The results and counts of a window: of consecutive rows (texts or pairs) of a stream.
+    """The results and counts of a window, which is consecutive rows (texts or pairs) of a stream.
 
     vectors: [n, D], or the sparse vectors, token vectors or scores of n rows, in their order.
     first_row: the index of the first row in the stream.

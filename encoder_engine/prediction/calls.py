@@ -95,7 +95,7 @@ class Calls(Kind):
         return results
 
     def join(self, parts: list[list[Any]], options: Any) -> list[Any]:
-        """Concatenate the results of successive windows of inputs."""
+        """Concatenate the results of successive parts of the input."""
         del options
         return [result for part in parts for result in part]
 

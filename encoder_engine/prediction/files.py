@@ -102,14 +102,14 @@ class Predictions(Kind):
         return found
 
     def join(self, parts: list[PredictedRows], options: Options) -> PredictedRows:
-        """Concatenate the columns of successive windows of rows."""
+        """Concatenate the columns of successive parts of the input."""
         del options
         none = self.model.columns([])
         columns = {name: [x for part in parts for x in part.columns[name]] for name in none.columns}
         return PredictedRows(columns=columns, types=none.types)
 
     def limit(self, options: Options) -> int:
-        """Return the most tokens of a sequence, a text or a window of it."""
+        """Return the most tokens that the model reads at once: of a text, or of a window of it."""
         del options
         most: int = self.model.windows.max_length
         return most

@@ -323,7 +323,7 @@ class EmbeddingTask(EmbeddingSettings):
     ) -> npt.NDArray[np.float64]:
         """Return one score per row, float64 [N], for paired significance tests of two models.
 
-        It is the closeness to a teacher's vector, or see :meth:`RetrievalTask.row_scores`.
+        It is the closeness to a teacher's vector, else that of :meth:`RetrievalTask.row_scores`.
         """
         if not self.compares_vectors(examples):
             return super().row_scores(examples, predictions)
