@@ -139,7 +139,10 @@ def _targets(record: Record, num_words: int) -> Iterator[tuple[tuple[Span, ...],
 
 
 def split_edges(edges: EdgeSet, num_train: int) -> tuple[EdgeSet, EdgeSet]:
-    """Return the edges of the first ``num_train`` sentences, and those of the others."""
+    """Return the edges of the first ``num_train`` sentences, and those of the others.
+
+    Raises :class:`InputError` if either part has no edge.
+    """
     parts = [[e for e in edges.edges if (e.sentence < num_train) == first] for first in (1, 0)]
     if not all(parts):
         raise InputError(

@@ -144,7 +144,7 @@ class Pairs(Kind):
         return np.concatenate([np.empty((0, options.dimension), np.float32), *parts])
 
     def describe(self, options: ScoreOptions) -> dict[str, Any]:
-        """Return the pooling of a model without a head, which a run over files records."""
+        """Return the pooling modes, which a run over files records; none if there is a head."""
         modes = () if self._recipe is None else self._recipe.pooling
         return {**super().describe(options), "pooling": list(modes)}
 

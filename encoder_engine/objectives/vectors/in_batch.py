@@ -184,7 +184,11 @@ class Candidates:
         return found & (columns[None, :] != rows_R)
 
     def _known(self, ids: TextIds, candidate: str, tile: slice) -> Tensor:
-        """Mark candidates equal to a row's query or positive, or paired with such a text."""
+        """Mark candidates that their ids exclude as negatives, bool [rows of the tile, candidates].
+
+        A document is if it equals the row's positive or query, or is the positive of an equal
+        query; a query is if it equals the row's query, or its positive equals the row's positive.
+        """
         queries_B, positives_B = ids.queries_B, ids.documents_C[: self.num_rows]
         query_R, positive_R = queries_B[tile, None], positives_B[tile, None]
         if candidate == "query":
