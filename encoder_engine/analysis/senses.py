@@ -1,4 +1,4 @@
-"""Predicts the senses of words in sentences by the nearest sense vector, and scores this.
+"""Predicts the senses of words by the nearest sense vector, and scores the predictions.
 
 How it works (Peters et al. 2018; Loureiro & Jorge 2019): the vector of a word in context is the
 mean of its subwords, of the last four layers summed. The vector of a sense is the mean of its

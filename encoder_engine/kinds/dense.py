@@ -90,7 +90,7 @@ class Dense(Kind):
         return len(ids) - int(closed)
 
     def notice(self, options: Options) -> TruncationNotice:
-        """Return an object that counts a call's truncated texts: see :meth:`Kind.notice`."""
+        """Return a counter of a call's truncated texts, whose warning's advice fits the limit."""
         positions, limit = self.model.engine.spec.max_length, self.model.max_seq_length
         room = "" if positions is None else f" (the model has {positions} positions)"
         may_raise = positions is None or (limit or 0) < positions
@@ -170,7 +170,7 @@ class StaticDense(Dense):
         return False
 
     def notice(self, options: Options) -> TruncationNotice:
-        """Return an object that counts a call's truncated texts: see :meth:`Kind.notice`."""
+        """Return a counter of a call's truncated texts: see :meth:`Kind.notice`."""
         return TruncationNotice(options.on_truncation, limit=self.model.max_seq_length)
 
     def tokenize(self, rows: list[str], options: Options) -> WindowRows:
@@ -235,7 +235,7 @@ class RoutedDense(Dense):
         return self._of(options).limit(options)
 
     def notice(self, options: Options) -> TruncationNotice:
-        """Return an object that counts a call's truncated texts: see :meth:`Kind.notice`."""
+        """Return a counter of a call's truncated texts: see :meth:`Kind.notice`."""
         return self._of(options).notice(options)
 
     def tokenize_window(

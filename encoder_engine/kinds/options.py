@@ -96,7 +96,7 @@ class Options:
     route: Route | None = None
 
     def describe(self) -> dict[str, Any]:
-        """Return the options that decide the results, which a run over files records."""
+        """Return what of the options decides results, as JSON values; runs over files record it."""
         return {
             "prompt": self.prompt,
             "num_prompt_tokens": self.num_prompt_tokens,

@@ -58,7 +58,7 @@ class ScoreOptions(Options):
     softmax: bool = False
 
     def describe(self) -> dict[str, Any]:
-        """Return the options that decide the scores, which a run over files records."""
+        """Return what of the options decides scores, as JSON values; runs over files record it."""
         return super().describe() | {"activation": self.activation}
 
 

@@ -73,7 +73,7 @@ class Sparse(Kind):
 
     @property
     def default_batch_tokens(self) -> int:
-        """The most tokens of a batch by default, with float32 logits of 96 MiB in all."""
+        """The most tokens of a batch by default: their float32 logits take up to 96 MiB."""
         return max(1, 4 * WIDEST_BYTES // (4 * int(self.model.dimension)))
 
     def resolve(
@@ -118,7 +118,7 @@ class Sparse(Kind):
     def finish(
         self, window: TokenizedWindow, batches: Batches, options: SparseOptions
     ) -> SparseVectors:
-        """Return sparse vectors of consecutive texts: the model's weights, or fixed ones."""
+        """Return consecutive texts' weights that are not 0: computed by the model, or fixed."""
         weights, most = self._weights(options), options.max_active_dims
         if weights is not None:
             return weigh_rows(weights, window.encoding, most)

@@ -23,7 +23,7 @@ __all__ = ["Predictions"]
 
 
 class TaskRows(NamedTuple):
-    """Consecutive rows of a file as examples of a task, and the items tokenized from these.
+    """Consecutive rows as examples of a task, and the items tokenized from these.
 
     Has the attributes of :class:`WindowRows`.
     """
@@ -115,6 +115,6 @@ class Predictions(Kind):
         return most
 
     def describe(self, options: Options) -> dict[str, Any]:
-        """Return the task with its settings and windows, which a run over files records."""
+        """Return task, settings and windows, as JSON values; runs over files record them."""
         task, windows = task_values(self.model.text_task), asdict(self.model.windows)
         return {**super().describe(options), "task": task, "windows": windows}

@@ -186,8 +186,8 @@ class Candidates:
     def _known(self, ids: TextIds, candidate: str, tile: slice) -> Tensor:
         """Mark candidates that their ids exclude as negatives, bool [rows of the tile, candidates].
 
-        A document is if it equals the row's positive or query, or is the positive of an equal
-        query; a query is if it equals the row's query, or its positive equals the row's positive.
+        Excluded documents equal the row's positive or query, or are the positive of an equal query;
+        excluded queries equal the row's query, or their positive equals the row's.
         """
         queries_B, positives_B = ids.queries_B, ids.documents_C[: self.num_rows]
         query_R, positive_R = queries_B[tile, None], positives_B[tile, None]
