@@ -96,7 +96,7 @@ class Options:
     route: Route | None = None
 
     def describe(self) -> dict[str, Any]:
-        """Return what of the options decides results, as JSON values; runs over files record it."""
+        """Return the options that decide results, as JSON values; runs over files record them."""
         return {
             "prompt": self.prompt,
             "num_prompt_tokens": self.num_prompt_tokens,

@@ -58,7 +58,7 @@ class ScoreOptions(Options):
     softmax: bool = False
 
     def describe(self) -> dict[str, Any]:
-        """Return what of the options decides scores, as JSON values; runs over files record it."""
+        """Return the options that decide scores, as JSON values; runs over files record them."""
         return super().describe() | {"activation": self.activation}
 
 

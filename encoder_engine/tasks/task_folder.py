@@ -1,5 +1,6 @@
-"""Reads and writes ``task.json`` beside a trained model: task, windows and table format.
+"""Reads and writes ``task.json`` beside a trained model.
 
+It holds the task, how long texts are read, and the format of tables.
 Also reads the rows of files that a task is trained on or predicts.
 """
 
@@ -72,7 +73,7 @@ def read_records(
 
 
 class SavedTask(NamedTuple):
-    """A task with its fitted settings, and the windows and table format it was trained with.
+    """A task with its fitted settings, how it reads long texts, and the table format of training.
 
     ``base_sha256``: if the model is adapters, a digest of the encoder that they were trained on.
     """

@@ -24,6 +24,7 @@ __all__ = ["StepLayout", "ranges"]
 class StepLayout:
     """Indices of a step's texts in its S vectors, int64.
 
+    ``queries_I``: the query of each item.
     ``positives_B``, ``queries_B``: each positive, and its query, which is listed once per positive.
     ``negatives_N``, ``owners_N``: each negative, and the index, among the B positives, of its
     item's first positive.

@@ -1,4 +1,4 @@
-"""The task of sparse embedding: a weight of each token of the vocabulary per text (SPLADE)."""
+"""The task of sparse embedding (SPLADE): a text gets a weight for each token of the vocabulary."""
 
 from __future__ import annotations
 
