@@ -91,7 +91,7 @@ def score_pairs(
     zscore: ZScore | None = None,
     seed: int = 0,
 ) -> PairScores:
-    """Choose a cosine threshold on the pairs of half of the words; decide those of the others.
+    """Choose a cosine threshold on the pairs of half of the words; score it on the other pairs.
 
     vectors_of: a function from words to vectors, [n, D], such as :func:`word_vectors`.
     """
@@ -127,9 +127,9 @@ def _cosines(
 
 
 def _best_threshold(cosines: npt.NDArray[np.float64], same: npt.NDArray[np.bool_]) -> float:
-    """Return the least cosine at which pairs are to be called "same", by the highest accuracy.
+    """Return the cosine from which on pairs are called "same" with the highest accuracy.
 
-    Of equally good thresholds the lowest.
+    Of equally good thresholds the lowest; infinity: no pair is called the same.
     """
     order = np.argsort(cosines, kind="stable")
     labels = same[order]

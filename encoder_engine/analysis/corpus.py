@@ -44,7 +44,10 @@ def _sentences(path: str | os.PathLike[str]) -> Iterator[list[str]]:
 
 
 def measure_corpus(subject: Subject, path: str, num_rows: int) -> ZScore:
-    """Measure mean and deviation of a corpus's word vectors, each a sum of the last four layers."""
+    """Measure each feature's mean and deviation over a corpus's word vectors.
+
+    A word's vector is the sum of its vectors in the last four layers.
+    """
     last = subject.num_layers
     first = max(0, last - LAST_LAYERS + 1)
     vectors = [

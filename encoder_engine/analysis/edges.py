@@ -139,7 +139,10 @@ def _targets(record: Record, num_words: int) -> Iterator[tuple[tuple[Span, ...],
 
 
 def split_edges(edges: EdgeSet, num_train: int) -> tuple[EdgeSet, EdgeSet]:
-    """Return the edges of the first ``num_train`` sentences, and those of the others."""
+    """Return the edges of the first ``num_train`` sentences, and those of the others.
+
+    Raises :class:`InputError` if either part has no edge.
+    """
     parts = [[e for e in edges.edges if (e.sentence < num_train) == first] for first in (1, 0)]
     if not all(parts):
         raise InputError(
@@ -150,7 +153,7 @@ def split_edges(edges: EdgeSet, num_train: int) -> tuple[EdgeSet, EdgeSet]:
 
 
 def edge_states(subject: Subject, edges: EdgeSet) -> tuple[npt.NDArray[np.float32], list[Edge]]:
-    """Return every layer's vectors of n labelled spans, float32 [L + 1, n, spans * D], and the n.
+    """Return every layer's vectors of n edges, float32 [L + 1, n, spans * D], and these edges.
 
     A span's vector is the mean of its words'; edges with a span that has no token are left out.
     """

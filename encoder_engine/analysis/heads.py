@@ -1,4 +1,6 @@
-"""Attention heads: statistics over a corpus, and kinds (Clark et al. 2019; Voita et al. 2019).
+"""Measures what attention heads attend to over a corpus, and names the kinds of heads.
+
+Statistics and kinds follow Clark et al. (2019) and Voita et al. (2019).
 
 How it works: every block summarises its attention weights in tiles, so that no matrix of weights is
 stored; the means are over the queries (the tokens that attend) that are not special tokens.

@@ -33,7 +33,7 @@ BATCH_TOKENS = 4096
 
 
 class _Gates:
-    """Records the outputs of all attention heads in a forward pass, and each row's sequence."""
+    """Records, in a forward pass, all attention heads' outputs, and the sequence of each row."""
 
     def __init__(self) -> None:
         self.outputs: dict[int, Tensor] = {}

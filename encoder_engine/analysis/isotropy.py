@@ -1,4 +1,4 @@
-"""Anisotropy by layer: words' mean cosine, and the features that cause it (Ethayarajh 2019).
+"""Measures anisotropy by layer: words' mean cosine, and features that cause it (Ethayarajh 2019).
 
 How it works: the mean cosine of all pairs of n different unit vectors follows from their sum s as
 ``(s . s - n) / (n (n - 1))``, so no pair is sampled. Its summands are the features' contributions

@@ -1,4 +1,4 @@
-"""Probes of every layer and of layer mixes, with control tasks (Hewitt & Liang 2019).
+"""Fits probes of every layer and of layer mixes, with control tasks (Hewitt & Liang 2019).
 
 How it works: features are centred by the training edges' mean. The control task gives each word
 type a random label, drawn from the labels' frequencies: a probe that learns it as well has

@@ -1,9 +1,9 @@
-"""Word senses by nearest sense vectors (Peters et al. 2018; Loureiro & Jorge 2019).
+"""Predicts the senses of words by the nearest sense vector, and scores the predictions.
 
-How it works: the vector of a word in context is the mean of its subwords, of the last four layers
-summed. The vector of a sense is the mean of its training words. A word gets the sense of its lemma
-and part of speech whose vector has the greatest cosine. A lemma without a training word cannot be
-decided: it is counted, and not scored.
+How it works (Peters et al. 2018; Loureiro & Jorge 2019): the vector of a word in context is the
+mean of its subwords, of the last four layers summed. The vector of a sense is the mean of its
+training words. A word gets the sense of its lemma and part of speech whose vector has the greatest
+cosine. A lemma without a training word cannot be decided: it is counted, and not scored.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class SenseScores:
 
 
 def read_words(records: Sequence[Record]) -> list[SenseWord]:
-    """Return the words of :func:`read_senses`' records; the lemma includes the part of speech."""
+    """Return the words in records of :func:`read_senses`; a lemma has its part of speech added."""
     values = [record.values for record in records]
     return [
         SenseWord(v["words"], v["place"], f"{v['lemma']} {v['pos']}".strip(), v["senses"])
@@ -126,7 +126,10 @@ def score_senses(
     test_vectors: Vectors,
     zscore: ZScore | None = None,
 ) -> SenseScores:
-    """Predict senses of test words by training words and score them; ``zscore``: by z-scores."""
+    """Predict the senses of test words by training words, and score the predictions.
+
+    ``zscore``: standardise all vectors by it before they are compared; None: not.
+    """
     if zscore is not None:
         train_vectors, test_vectors = zscore.apply(train_vectors), zscore.apply(test_vectors)
     train_vectors, test_vectors = unit_vectors(train_vectors), unit_vectors(test_vectors)

@@ -163,7 +163,7 @@ def _affordable(num_heads: int, num_words: int, top_k: int) -> int:
 
 
 def _thumbnails(weights: Weights) -> npt.NDArray[np.uint8]:
-    """Return a map of at most SIDE x SIDE cells of each head's weights, uint8 [A, S, S].
+    """Return a map of at most SIDE x SIDE cells for each head's weights, uint8 [heads, S, S].
 
     A cell has the square root of its words' weights, summed over keys and averaged over queries.
     """

@@ -93,7 +93,7 @@ class FineTuning(Course):
 
     @property
     def max_length(self) -> int:
-        """The most tokens of a sequence, a text or a window of it."""
+        """The most tokens that the model reads at once: of a text, or of a window of it."""
         return self.data.windows.max_length
 
     def read(self, *, verify: bool) -> None:
@@ -128,7 +128,7 @@ class FineTuning(Course):
         return ItemStream(self.data, items, recipe.batch, world, seed=recipe.run.seed)
 
     def _featured(self, items: Items) -> Callable[[], Items]:
-        """Return a function that returns the items, with a frozen encoder's outputs for them.
+        """Return a function that returns the items, with a frozen encoder's outputs as a column.
 
         The outputs are computed at the function's first call, so not for a run that is refused or
         has no step left. Without a frozen encoder the items are returned as they are.

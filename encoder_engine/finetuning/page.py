@@ -1,4 +1,4 @@
-"""Builds a run's report page: scores, losses and figures of the task's details, one HTML file."""
+"""Builds a run's report, one HTML page: scores, losses, and the task's own tables and figures."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ class Dense(Kind):
         return len(ids) - int(closed)
 
     def notice(self, options: Options) -> TruncationNotice:
-        """Return the counter of a call's truncated texts, with advice that fits the limit."""
+        """Return a counter of a call's truncated texts, whose warning's advice fits the limit."""
         positions, limit = self.model.engine.spec.max_length, self.model.max_seq_length
         room = "" if positions is None else f" (the model has {positions} positions)"
         may_raise = positions is None or (limit or 0) < positions
@@ -111,7 +111,7 @@ class Dense(Kind):
         )
 
     def finish(self, window: TokenizedWindow, batches: Batches, options: Options) -> Any:
-        """Compute the vectors of a window of texts, [n, D], in the precision of the call."""
+        """Compute the vectors of consecutive texts, [n, D], in the precision of the call."""
         del window
         return quantize_vectors(self.vectors(batches, options), options.precision)
 
@@ -125,7 +125,7 @@ class Dense(Kind):
         return vectors
 
     def join(self, parts: list[Any], options: Options) -> Any:
-        """Concatenate the vectors of all windows of texts; [0, D] without a window."""
+        """Concatenate the vectors of successive parts of the input; without a window [0, D]."""
         if len(parts) == 1:
             return parts[0]
         return np.concatenate([self.no_vectors(options), *parts])
@@ -139,7 +139,7 @@ class Dense(Kind):
         return int(self.no_vectors(options).shape[1])
 
     def describe(self, options: Options) -> dict[str, Any]:
-        """Return the pooling modes, and the layers with their weights, for a job's plan."""
+        """Return pooling modes, and layers with their weights, which a run over files records."""
         del options
         return {
             "pooling": list(self.recipe.pooling),
@@ -147,7 +147,7 @@ class Dense(Kind):
         }
 
     def of_request(self, request: Any) -> dict[str, Any]:
-        """Return what a server's request states of normalization and dimension."""
+        """Return the keywords of :meth:`resolve` in a request: normalization and dimension."""
         return {"normalize_embeddings": request.normalize, "truncate_dim": request.dimensions}
 
 
@@ -170,7 +170,7 @@ class StaticDense(Dense):
         return False
 
     def notice(self, options: Options) -> TruncationNotice:
-        """Return the counter of a call's truncated texts."""
+        """Return a counter of a call's truncated texts: see :meth:`Kind.notice`."""
         return TruncationNotice(options.on_truncation, limit=self.model.max_seq_length)
 
     def tokenize(self, rows: list[str], options: Options) -> WindowRows:
@@ -202,7 +202,7 @@ class StaticDense(Dense):
         return found[0]
 
     def describe(self, options: Options) -> dict[str, Any]:
-        """Return the pooling, and the rules for long texts, which a job's plan records."""
+        """Return the pooling, and the rules for long texts, which a run over files records."""
         return {**super().describe(options), "rules": self._rules}
 
 
@@ -235,13 +235,13 @@ class RoutedDense(Dense):
         return self._of(options).limit(options)
 
     def notice(self, options: Options) -> TruncationNotice:
-        """Return the counter of a call's truncated texts."""
+        """Return a counter of a call's truncated texts: see :meth:`Kind.notice`."""
         return self._of(options).notice(options)
 
     def tokenize_window(
         self, rows: list[Any], first_row: int, options: Any, notice: TruncationNotice | None = None
     ) -> TokenizedWindow:
-        """Tokenize a window of texts for the model of queries or of documents, by the route."""
+        """Tokenize consecutive texts for the model of queries or of documents, by the route."""
         return self._of(options).tokenize_window(rows, first_row, options, notice)
 
     def compute_window(
@@ -250,11 +250,11 @@ class RoutedDense(Dense):
         options: Any,
         advance: Callable[[int], None] = lambda _done: None,
     ) -> EmbeddedWindow:
-        """Compute a tokenized window of texts by the model of queries or of documents."""
+        """Compute tokenized texts by the model of queries or of documents, by the route."""
         return self._of(options).compute_window(window, options, advance)
 
     def describe(self, options: Options) -> dict[str, Any]:
-        """Return pooling, default route and the queries' model, which a job's plan records."""
+        """Return pooling, default route and the queries' model, which a run over files records."""
         # A first vector does not wait for what digests need.
         from encoder_engine.text.fingerprint import tokenizer_fingerprint
 
@@ -268,5 +268,5 @@ class RoutedDense(Dense):
         return {**super().describe(options), "default_route": self._route, "queries": facts}
 
     def of_request(self, request: Any) -> dict[str, Any]:
-        """Return normalization, dimension and route of a server's request, for :meth:`resolve`."""
+        """Return the keywords of :meth:`resolve` in a request: normalization, dimension, route."""
         return {**super().of_request(request), "route": route_of(request)}

@@ -67,7 +67,7 @@ class Hybrid(Dense):
 
     outputs: those that a call computes by default.
     weigh, project: the modules after the encoder for sparse vectors and for vectors of tokens.
-    special: ids of tokens without a weight.
+    special: ids of tokens that get no weight in sparse vectors.
     """
 
     name = "hybrid"
@@ -100,7 +100,7 @@ class Hybrid(Dense):
         return HybridOptions(**vars(super().resolve(**keywords)), outputs=ordered)
 
     def wanted(self, options: Any) -> tuple[Output, ...]:
-        """Return what the engine is asked to compute for a batch: each of ``outputs``."""
+        """Return what the engine computes for a batch: an entry for each of ``options.outputs``."""
         return tuple(
             super(Hybrid, self).wanted(options)[0]
             if name == "dense"
@@ -109,7 +109,7 @@ class Hybrid(Dense):
         )
 
     def finish(self, window: TokenizedWindow, batches: Batches, options: Any) -> HybridVectors:
-        """Compute the requested vectors of a window of texts."""
+        """Compute the requested vectors of consecutive texts."""
         del window
         rows, spec = batches.rows, self.model.engine.spec
         widths = {
@@ -138,7 +138,10 @@ class Hybrid(Dense):
         )
 
     def _greatest(self, weights: TokenVectors) -> SparseVectors:
-        """Return sparse vectors of texts: each distinct token's greatest weight, if above 0."""
+        """Return each text's sparse vector: the greatest weight of each distinct token, if above 0.
+
+        ``weights``: a weight for each token, [T, 1]. Special tokens are left out.
+        """
         found = []
         for start, stop in zip(weights.cu_seqlens[:-1], weights.cu_seqlens[1:], strict=True):
             ids, values = weights.ids[start:stop], weights.vectors[start:stop, 0]
@@ -150,7 +153,7 @@ class Hybrid(Dense):
         return join_rows(found, self.model.engine.spec.embedding.vocab_size)
 
     def join(self, parts: list[HybridVectors], options: Any) -> HybridVectors:
-        """Concatenate the vectors of all windows of texts."""
+        """Concatenate the vectors of successive parts of the input."""
         spec, outputs = self.model.engine.spec, options.outputs
         dense = [part.dense for part in parts]
         sparse = [part.sparse for part in parts if part.sparse is not None]
@@ -173,7 +176,7 @@ class Hybrid(Dense):
         return [results.tokens[row] for row in range(len(results.tokens))]
 
     def of_request(self, request: Any) -> dict[str, Any]:
-        """Return no keywords: a server's request has no options for these outputs."""
+        """Return {}: a server's request has no options for sparse and token vectors."""
         del request
         return {}
 

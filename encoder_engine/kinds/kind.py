@@ -89,14 +89,14 @@ class Kind(ABC):
 
     @abstractmethod
     def finish(self, window: TokenizedWindow, batches: Batches, options: Any) -> Any:
-        """Compute the results of a window of rows, in the order of the rows.
+        """Compute the results of a window, which is consecutive rows, in the order of the rows.
 
-        The engine computes the ``batches`` of the window while they are iterated.
+        ``batches``: the rows' tokens; the engine computes a batch when it is iterated.
         """
 
     @abstractmethod
     def join(self, parts: list[Any], options: Any) -> Any:
-        """Join the results of all windows of rows; the list of windows may be empty."""
+        """Join the results of successive parts of the input; the list may be empty."""
 
     def tokenize(self, rows: list[Any], options: Any) -> WindowRows:
         """Tokenize rows (texts or pairs), each text together with the prompt before it."""
@@ -106,7 +106,7 @@ class Kind(ABC):
         )
 
     def rows(self, encoding: WindowRows, options: Any) -> TokenRows:
-        """Return the rows of tokens that the engine computes, given the tokenized rows."""
+        """Return the token rows that the engine computes, given the tokenizer's result."""
         del options
         return TokenRows.of(encoding)
 
@@ -117,7 +117,7 @@ class Kind(ABC):
         return limit
 
     def needs_tokens(self, options: Any) -> bool:
-        """Return whether a row without a token has no result, and is refused."""
+        """Return whether a row without a token raises :class:`InputError`; else it has a result."""
         del options
         return True
 
@@ -134,13 +134,13 @@ class Kind(ABC):
     def describe(self, options: Any) -> dict[str, Any]:
         """Return what decides the results besides the engine, as JSON values.
 
-        A job over files records them in its plan.
+        A run over files records them, and resumes only if they are the same.
         """
         del options
         return {"pooling": [], "layers": []}
 
     def each(self, results: Any) -> Any:
-        """Return the results of a call one by one, row by row: an array [n, D], or a list."""
+        """Return the results of a call in a form with one element per row: [n, D], or a list."""
         return results
 
     def characters(self, row: Any) -> int:
@@ -220,7 +220,7 @@ class Kind(ABC):
     def tokenize_window(
         self, rows: list[Any], first_row: int, options: Any, notice: TruncationNotice | None = None
     ) -> TokenizedWindow:
-        """Tokenize a window of a stream of rows, and count its truncated rows; no device is needed.
+        """Tokenize consecutive rows of a stream, without a device, and count the truncated rows.
 
         Raises :class:`TextError` for a value that is not a text, and :class:`InputError` for a text
         all of whose tokens are left out of the pooling. Both name the row in the stream.
@@ -266,7 +266,7 @@ class Kind(ABC):
         options: Any,
         advance: Callable[[int], None] = lambda _done: None,
     ) -> EmbeddedWindow:
-        """Compute the results of a tokenized window of rows.
+        """Compute the results of consecutive rows that :meth:`tokenize_window` returned.
 
         ``advance``: called with the number of rows that were finished since its last call.
         Raises :class:`NonFiniteVectorError` and :class:`DeviceMemoryError`.
@@ -288,16 +288,17 @@ class Kind(ABC):
     def reload(self) -> Callable[[str, int], Kind] | None:
         """Return a function that loads the model in another process and returns this kind of it.
 
-        None: the model was made in memory.
+        Its arguments are a device and a number of threads. None: the model was made in memory.
         """
         reload = self.model.reload()
         return None if reload is None else partial(_kind_of, reload, self.name)
 
 
 class Batches:
-    """Rows of tokens, grouped into batches; iterating computes the batches, in any order.
+    """Rows of tokens, grouped into batches, which the engine computes while they are iterated.
 
-    Iteration yields the indices of a batch's rows, and the output arrays of :meth:`Kind.wanted`.
+    Iteration yields, in any order of the batches, the indices of a batch's rows and the output
+    arrays of :meth:`Kind.wanted`.
 
     numbers: the index of each row in the stream, for messages.
     num_padded_tokens: the number of tokens that the computed batches would have had with padding.

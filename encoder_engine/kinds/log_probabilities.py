@@ -57,7 +57,7 @@ class LogProbabilities(Kind):
         )
 
     def wanted(self, options: Options) -> tuple[Wanted, ...]:
-        """Return what the engine is asked to compute for a batch: log-probabilities of tokens."""
+        """Return what the engine computes for a batch: the log-probability of each token."""
         del options
         return (Wanted(),)
 
@@ -74,7 +74,7 @@ class LogProbabilities(Kind):
         return [found[part[counted[part]]] for part in parts[: len(rows)]]
 
     def join(self, parts: list[list[Vectors]], options: Options) -> list[Vectors]:
-        """Concatenate the lists of all windows of texts."""
+        """Concatenate the lists of successive parts of the input."""
         del options
         return [scores for part in parts for scores in part]
 

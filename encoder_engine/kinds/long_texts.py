@@ -53,7 +53,7 @@ class LongTexts(Dense):
         del options
 
     def finish(self, window: TokenizedWindow, batches: Batches, options: Options) -> Array:
-        """Cut the texts of a window into chunks, and compute the texts' vectors from these."""
+        """Cut consecutive texts into chunks, and compute the texts' vectors from the chunks'."""
         encoding: Any = window.encoding
         special, prompt = self._added_tokens(options)
         rows, owners = chunk_rows(
@@ -74,7 +74,7 @@ class LongTexts(Dense):
         return quantize_vectors(pooled, options.precision)
 
     def _added_tokens(self, options: Options) -> tuple[int, int]:
-        """Return the number of special tokens around a text, and of the prompt's tokens."""
+        """Return the number of special tokens around a text, and of the prompt's own tokens."""
         tokenizer = self.tokenizer
         special = len(tokenizer.encode(""))
         return special, len(tokenizer.encode(options.prompt)) - special if options.prompt else 0

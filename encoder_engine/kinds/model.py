@@ -100,13 +100,16 @@ class Model(metaclass=ABCMeta):
         return self.path or "memory"
 
     def loaded_from(self, directory: Path, request: EngineRequest, **options: Any) -> Self:
-        """Record the arguments of loading in the model, and return the model."""
+        """Record how the model was loaded, as ``loading``, and return the model.
+
+        ``directory``: its path. ``request``, ``options``: the keywords of ``from_pretrained``.
+        """
         stated = {**request.options(self.engine.name), **options, **hub_of_base()}
         self.loading = Loading(path=str(directory), options=stated)
         return self
 
     def changed_options(self) -> dict[str, Any]:
-        """Return the options of ``from_pretrained`` that may have changed since loading."""
+        """Return options of ``from_pretrained`` that may have changed, by their present values."""
         return {}
 
     def truncating(self, side: Literal["left", "right"]) -> Self:

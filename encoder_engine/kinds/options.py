@@ -96,7 +96,7 @@ class Options:
     route: Route | None = None
 
     def describe(self) -> dict[str, Any]:
-        """Return the options that decide the results of a call, as JSON values for a job's plan."""
+        """Return the options that decide results, as JSON values; runs over files record them."""
         return {
             "prompt": self.prompt,
             "num_prompt_tokens": self.num_prompt_tokens,
@@ -207,5 +207,5 @@ def token_limit(value: int | None, positions: int | None, *, least: int = 1) -> 
 
 
 def smallest(*limits: int | None) -> int | None:
-    """Return the smallest of limits; None stands for no limit."""
+    """Return the smallest of the limits that are not None; None: all are None, so no limit."""
     return min((limit for limit in limits if limit is not None), default=None)

@@ -191,9 +191,9 @@ class ChatFormat(PairFormat):
         return self._tokenizer.encode_batch([rendered], add_special_tokens=False).ids
 
     def _suffix(self, prompt: str) -> IdArray:
-        """Return the template's last tokens, which end the row of every pair.
+        """Return the token ids with which the rows of all pairs end: the template's last tokens.
 
-        They are the common ending of the rows of two different pairs.
+        They are found as the common ending of the rows of two different pairs.
         """
         first, second = self._row(prompt, "0"), self._row(prompt, "1 2 3 4")
         shorter = min(len(first), len(second))

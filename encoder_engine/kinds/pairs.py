@@ -58,7 +58,7 @@ class ScoreOptions(Options):
     softmax: bool = False
 
     def describe(self) -> dict[str, Any]:
-        """Return the options that decide the scores, as JSON values for a job's plan."""
+        """Return the options that decide scores, as JSON values; runs over files record them."""
         return super().describe() | {"activation": self.activation}
 
 
@@ -108,14 +108,17 @@ class Pairs(Kind):
         )
 
     def wanted(self, options: ScoreOptions) -> tuple[Pooled | Scores, ...]:
-        """Return what the engine is asked to compute for a batch: logits, or sigmoids of them."""
+        """Return what the engine computes for a batch: logits or their sigmoids.
+
+        For an encoder without a head: pooled vectors, which become logits by further modules.
+        """
         if self._recipe is not None:
             return (Pooled(modes=self._recipe.pooling),)
         # The engine's own sigmoid computes in float64.
         return (Scores(activation="sigmoid" if options.activation == "sigmoid" else "identity"),)
 
     def finish(self, window: TokenizedWindow, batches: Batches, options: ScoreOptions) -> Vectors:
-        """Compute the scores of a window of pairs, float32 [n, C]."""
+        """Compute the scores of consecutive pairs, float32 [n, C]."""
         del window
         scores = np.empty((len(batches.rows), options.dimension), dtype=np.float32)
         for batch, (found,) in batches:
@@ -128,22 +131,25 @@ class Pairs(Kind):
         return softmax(scores) if options.softmax else scores
 
     def activated(self, found: Vectors, options: ScoreOptions) -> Vectors:
-        """Return the scores of a batch of pairs, given what the engine computed for it."""
+        """Return the scores of pairs: the activation of their logits.
+
+        Unless ``recipe`` is given, the engine has applied ``"identity"`` and ``"sigmoid"``.
+        """
         if self._recipe is None and options.activation in ("identity", "sigmoid"):
             return found
         return SCORE_FUNCTIONS[options.activation](found)
 
     def join(self, parts: list[Vectors], options: ScoreOptions) -> Vectors:
-        """Concatenate the scores of all windows of pairs."""
+        """Concatenate the scores of successive parts of the input."""
         return np.concatenate([np.empty((0, options.dimension), np.float32), *parts])
 
     def describe(self, options: ScoreOptions) -> dict[str, Any]:
-        """Return the pooling, which a job's plan records; {} for a model with a head."""
+        """Return the pooling modes, which a run over files records; none if there is a head."""
         modes = () if self._recipe is None else self._recipe.pooling
         return {**super().describe(options), "pooling": list(modes)}
 
     def of_request(self, request: Any) -> dict[str, Any]:
-        """Return the activation that a server's request states: none for raw scores."""
+        """Return the keywords of :meth:`resolve` in a request: for raw scores no activation."""
         return {"activation": "identity"} if request.raw_scores else {}
 
 
@@ -215,12 +221,15 @@ class CausalPairs(Pairs):
         return True
 
     def wanted(self, options: ScoreOptions) -> tuple[LastLogits, ...]:  # type: ignore[override]
-        """Return what the engine is asked to compute for a batch: logits of the answers."""
+        """Return what the engine computes for a batch: the logits of the answers' tokens."""
         del options
         return (LastLogits(token_ids=self._answers),)
 
     def activated(self, found: Vectors, options: ScoreOptions) -> Vectors:
-        """Return the activated log-odds of the positive answer, or its logit if it is alone."""
+        """Return the scores of pairs, by the call's activation, from the logits of the answers.
+
+        It is applied to the positive answer's logit minus the negative's, if there is one.
+        """
         odds_B1 = found[:, :1] - found[:, 1:] if len(self._answers) > 1 else found
         if options.activation != "sigmoid":
             return SCORE_FUNCTIONS[options.activation](odds_B1)
@@ -229,7 +238,7 @@ class CausalPairs(Pairs):
         return np.where(np.isfinite(odds_B1), shares_B1, np.nan).astype(np.float32)
 
     def describe(self, options: ScoreOptions) -> dict[str, Any]:
-        """Return the answers and the format of pairs, which a job's plan records."""
+        """Return the answers and the format of pairs, which a run over files records."""
         return {
             **super().describe(options),
             "answers": list(self._answers),

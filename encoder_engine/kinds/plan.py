@@ -1,4 +1,4 @@
-"""Describes all that decides a model's results, for digests and for the plans of jobs on files."""
+"""Describes all that decides a model's results, for digests and for records of runs over files."""
 
 from __future__ import annotations
 

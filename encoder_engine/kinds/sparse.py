@@ -37,7 +37,10 @@ class SparseOptions(Options):
     max_active_dims: int | None = None
 
     def describe(self) -> dict[str, Any]:
-        """Return the options that decide the vectors; not the route, as jobs embed documents."""
+        """Return the options that decide the vectors, which a run over files records.
+
+        The route is not one of them, as such runs embed documents.
+        """
         return super().describe() | {"max_active_dims": self.max_active_dims}
 
 
@@ -70,7 +73,7 @@ class Sparse(Kind):
 
     @property
     def default_batch_tokens(self) -> int:
-        """The most tokens of a batch by default: their float32 logits take 4 x ``WIDEST_BYTES``."""
+        """The most tokens of a batch by default: their float32 logits take up to 96 MiB."""
         return max(1, 4 * WIDEST_BYTES // (4 * int(self.model.dimension)))
 
     def resolve(
@@ -115,7 +118,7 @@ class Sparse(Kind):
     def finish(
         self, window: TokenizedWindow, batches: Batches, options: SparseOptions
     ) -> SparseVectors:
-        """Return each text's weights above 0, by model or fixed."""
+        """Return consecutive texts' weights that are not 0: computed by the model, or fixed."""
         weights, most = self._weights(options), options.max_active_dims
         if weights is not None:
             return weigh_rows(weights, window.encoding, most)
@@ -127,11 +130,11 @@ class Sparse(Kind):
         return join_rows(found, options.dimension)
 
     def join(self, parts: list[SparseVectors], options: SparseOptions) -> SparseVectors:
-        """Concatenate the sparse vectors of all windows of texts."""
+        """Concatenate the sparse vectors of successive parts of the input."""
         return join_sparse(parts, options.dimension)
 
     def describe(self, options: SparseOptions) -> dict[str, Any]:
-        """Return how logits are pooled and activated, which a job's plan records."""
+        """Return how logits are pooled and activated, which a run over files records."""
         return {
             **super().describe(options),
             "sparse_pooling": self._pooling,
@@ -143,12 +146,15 @@ class Sparse(Kind):
         return [results.row(row) for row in range(len(results))]
 
     def of_request(self, request: Any) -> dict[str, Any]:
-        """Return the route (query or document) that a server's request states."""
+        """Return the keywords of :meth:`resolve` in a request: the route, query or document."""
         return {"route": route_of(request)}
 
 
 def tokenize_weighed(table: TokenWeights, texts: list[str], prefix: str) -> Encoding:
-    """Tokenize texts after a prefix, without special tokens, for :func:`weigh_rows`."""
+    """Tokenize texts, each after a prefix, without special tokens; for :func:`weigh_rows`.
+
+    Texts are truncated to the limit of ``table``, which has the tokenizer and fixed weights.
+    """
     return table.tokenizer.encode_batch(
         [prefix + text for text in texts] if prefix else texts,
         max_length=table.max_length,
@@ -174,9 +180,9 @@ def keep_largest(
     weights_V: np.ndarray[Any, np.dtype[np.float32]],
     most: int | None,
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Return the ``most`` largest of the weights at ``indices``, and their indices, ascending.
+    """Return the indices, ascending int32, and the weights of the ``most`` largest weights.
 
-    The indices come first. ``most`` None: all.
+    indices: the places in ``weights_V`` to choose from. most: None: all are kept.
     """
     if most is not None and len(indices) > most:
         best = np.argsort(-weights_V[indices], kind="stable")[:most]

@@ -66,7 +66,7 @@ class Tokens(Kind):
         )
 
     def finish(self, window: TokenizedWindow, batches: Batches, options: Options) -> TokenVectors:
-        """Compute the vectors of the tokens of a window of texts."""
+        """Compute the vectors of the tokens of consecutive texts."""
         del window
         rows, found = batches.rows, np.empty((len(batches.rows.ids), options.dimension), np.float32)
         for batch, (computed,) in batches:
@@ -74,7 +74,7 @@ class Tokens(Kind):
         return collect_states(found, batches, np.asarray(rows.ids))
 
     def join(self, parts: list[TokenVectors], options: Options) -> TokenVectors:
-        """Concatenate the token vectors of all windows of texts."""
+        """Concatenate the token vectors of successive parts of the input."""
         return join_tokens(parts, options.dimension)
 
     def each(self, results: TokenVectors) -> list[Vectors]:
@@ -82,7 +82,7 @@ class Tokens(Kind):
         return [results[row] for row in range(len(results))]
 
     def of_request(self, request: Any) -> dict[str, Any]:
-        """Return the normalization that a server's request states."""
+        """Return the keywords of :meth:`resolve` in a server's request: normalization."""
         return {"normalize_embeddings": bool(request.normalize)}
 
 
@@ -147,7 +147,10 @@ class LateInteraction(Tokens):
         return super().limit(options) if options.route is None else self.most_tokens(options.route)
 
     def most_tokens(self, route: Route) -> int | None:
-        """Return the most tokens of a query or of a document; None: no limit."""
+        """Return the most tokens of a query or of a document; None: no limit.
+
+        With query expansion, that of a query includes its mask tokens.
+        """
         length, expansion = self._lengths[route], self._expansion
         if route == "query" and expansion is not None:
             if expansion.fixed:
@@ -160,13 +163,13 @@ class LateInteraction(Tokens):
         return length if positions is None else min(length, positions)
 
     def rows(self, encoding: WindowRows, options: Options) -> TokenRows:
-        """Return the rows of tokens to compute; queries may be padded with mask tokens."""
+        """Return the token rows that the engine computes; mask tokens may be added to queries."""
         if self._expansion is not None and options.route == "query":
             return self._expansion.expand(encoding)
         return TokenRows.of(encoding)
 
     def finish(self, window: TokenizedWindow, batches: Batches, options: Any) -> TokenVectors:
-        """Compute a window's vectors of the tokens that late interaction compares."""
+        """Compute the vectors of consecutive texts' tokens that late interaction compares."""
         found, mask = super().finish(window, batches, options), self._mask
         route = options.route or "document"
         if mask.skipped and route in mask.tasks:
@@ -176,7 +179,7 @@ class LateInteraction(Tokens):
         return found
 
     def describe(self, options: Any) -> dict[str, Any]:
-        """Return a digest of what follows the encoder: modules, rules for tokens, lengths."""
+        """Return a digest of modules, token rules and lengths, which a run over files records."""
         route: Route = options.route or "document"
         mask = self._mask
         expansion = self._expansion if route == "query" else None
@@ -187,7 +190,10 @@ class LateInteraction(Tokens):
         return {**super().describe(options), "projection": digest}
 
     def of_request(self, request: Any) -> dict[str, Any]:
-        """Return the route that a server's request states, which is also the prompt's name."""
+        """Return the keywords of :meth:`resolve` in a request: the route, also as prompt's name.
+
+        Raises :class:`InputError` for another normalization than the model's, or another prompt.
+        """
         if request.normalize is not None and request.normalize != self._normalized:
             raise InputError(
                 f"this model's vectors are {'' if self._normalized else 'not '}normalized; leave "

@@ -36,11 +36,11 @@ WINDOW_CHARACTERS = 16_000_000
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class EmbeddedWindow:
-    """The results and counts of a window: consecutive rows (texts or pairs) of a stream.
+    """The results and counts of a window, which is consecutive rows (texts or pairs) of a stream.
 
     vectors: [n, D], or the sparse vectors, token vectors or scores of n rows, in their order.
     first_row: the index of the first row in the stream.
-    truncated: bool [n].
+    truncated: bool [n]: whether each row was truncated.
     num_tokens: the number of tokens of the tokenized rows.
     num_padded_tokens: the number of tokens that the same batches would have had with padding.
     tokenize_seconds, encode_seconds: the wall time of tokenization and of computation.
@@ -61,7 +61,7 @@ class EmbeddedWindow:
 
 
 class TokenizedWindow(NamedTuple):
-    """A window of tokenized rows of a stream.
+    """Consecutive rows of a stream, tokenized.
 
     ``first_row``: the index of its first row in the stream; ``seconds``: the wall time of
     tokenization.
@@ -90,13 +90,16 @@ def windows(rows: Iterator[Row], characters_of: Callable[[Row], int]) -> Iterato
 
 
 def first_rows(rows: RowArray, limit: int = 5) -> str:
-    """Format row numbers for a message: the first ``limit``, and how many more there are."""
+    """Format row numbers for a message: the first ``limit`` of them, and how many more follow."""
     shown = ", ".join(str(int(row)) for row in islice(rows, limit))
     return shown if len(rows) <= limit else f"{shown} and {len(rows) - limit} more"
 
 
 def located_error(error: InputError, window: list[Any], first_row: int) -> InputError:
-    """Return an error that names a row of the stream, given one that names a row of a window."""
+    """Return an error that names a row of the stream, given one that names a row of ``window``.
+
+    ``first_row``: the index of the window's first row in the stream.
+    """
     if error.row is None:
         return error
     row, text = first_row + error.row, window[error.row]

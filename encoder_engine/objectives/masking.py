@@ -212,9 +212,10 @@ class Masking:
         return spans
 
     def _fitting_number(self, free: bytearray, draw: float) -> int:
-        """Return a span's number of words for a uniform ``draw``, at most the longest free run's.
+        """Return a span's number of words, at most that of the longest run of free words.
 
-        ``free``: 1 for each word that may still be masked. 0: there is none.
+        ``draw``: a uniform number in [0, 1), which becomes the span's length. ``free``: 1 for each
+        word that may still be masked; the result is 0 if there is none.
         """
         number = span_length(draw, self.success, self.longest)
         while number and free.find(b"\1" * number) < 0:
@@ -258,7 +259,7 @@ class _Draws:
 
 
 def _fitting_start(free: bytearray, number: int, draws: _Draws) -> int:
-    """Draw uniformly a word with which ``number`` free words begin; there must be one.
+    """Return, drawn uniformly, the first word of a run of ``number`` free words; one must exist.
 
     ``free``: 1 for each word that may still be masked.
     """

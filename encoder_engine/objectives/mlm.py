@@ -38,7 +38,7 @@ class MLM:
 
     @property
     def paddings(self) -> Mapping[str, Padding] | None:
-        """Return how the targets are padded for CUDA graphs: row 0, and a label that is ignored."""
+        """Return the padding of targets for CUDA graphs: rows by 0, labels by an ignored one."""
         return {"rows": Padding(0), "labels": Padding(IGNORED)}
 
     def corrupt(self, corrupted: CorruptedBatch, seed: int, /) -> CorruptedBatch:

@@ -62,7 +62,7 @@ class DetectionModel(TrainingModel):
         return self.encoder, self.generator.encoder
 
     def counts(self, inputs: Inputs) -> dict[str, int]:
-        """Return the number of terms of each loss: masked tokens, and all tokens."""
+        """Return the number of terms of each loss: masked tokens for ``mlm``, all for ``rtd``."""
         return {"mlm": inputs.targets["rows"].shape[0], "rtd": inputs.batch.num_tokens}
 
     def forward(self, inputs: Inputs) -> dict[str, LossSum]:

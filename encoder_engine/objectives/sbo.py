@@ -89,7 +89,7 @@ class SBO:
 
     @property
     def paddings(self) -> Mapping[str, Padding] | None:
-        """Return how the targets are padded for CUDA graphs: row 0, and a label that is ignored."""
+        """Return the padding of targets for CUDA graphs: indices by 0, labels by an ignored one."""
         return {
             **dict.fromkeys(("sbo_left", "sbo_right", "sbo_places"), Padding(0)),
             "sbo_labels": Padding(IGNORED),

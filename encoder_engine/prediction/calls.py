@@ -38,7 +38,7 @@ class Calls(Kind):
     noun = "predictions"
 
     def resolve(self, *, parameters: str | None = None, **common: Any) -> _CallOptions:
-        """Validate the pipeline's keywords in a call, given as JSON; return the call's options.
+        """Validate the keywords of a pipeline's call, given as JSON in ``parameters``.
 
         Raises :class:`InputError` for an unknown keyword.
         """
@@ -84,7 +84,7 @@ class Calls(Kind):
         return ()
 
     def finish(self, window: TokenizedWindow, batches: Batches, options: Any) -> list[Any]:
-        """Return the pipeline's result for each input of a window."""
+        """Return the pipeline's results for consecutive inputs."""
         del batches
         rows: Any = window.encoding
         merged = self.model.options | self.model.checked(json.loads(options.parameters))
@@ -95,7 +95,7 @@ class Calls(Kind):
         return results
 
     def join(self, parts: list[list[Any]], options: Any) -> list[Any]:
-        """Concatenate the results of all windows of inputs."""
+        """Concatenate the results of successive parts of the input."""
         del options
         return [result for part in parts for result in part]
 

@@ -299,7 +299,7 @@ class EntityTask(TokenClassificationTask):
         return rows_MK[best]
 
     def _tags(self, rows_MK: Floats, outputs: Outputs) -> npt.NDArray[np.int64]:
-        """Return the index of the label of each row, by the decoding of the tagger's training.
+        """Return the index of each row's label, decoded as in the tagger's training.
 
         ``rows_MK``: the label probabilities of tokens or words.
         """

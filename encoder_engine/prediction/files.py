@@ -1,4 +1,4 @@
-"""Predictions as a kind of results, which jobs over files write as columns of tables."""
+"""Predictions as a :class:`Kind` of results, which runs over files write as columns of tables."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["Predictions"]
 
 
 class TaskRows(NamedTuple):
-    """A window's rows as examples of a task, and the items tokenized from these.
+    """Consecutive rows as examples of a task, and the items tokenized from these.
 
     Has the attributes of :class:`WindowRows`.
     """
@@ -76,7 +76,7 @@ class Predictions(Kind):
         return found
 
     def rows(self, encoding: Any, options: Options) -> TokenRows:
-        """Return the rows of tokens of all items in a window."""
+        """Return the token rows of all items that :meth:`tokenize` made."""
         del options
         rows: TokenRows = encoding.items.rows
         return rows
@@ -87,7 +87,7 @@ class Predictions(Kind):
         return ()
 
     def finish(self, window: TokenizedWindow, batches: Batches, options: Options) -> PredictedRows:
-        """Return the predictions for a window of rows, as columns."""
+        """Return the predictions for consecutive rows, as columns."""
         encoding: Any = window.encoding
         parts = predict_batches(
             self.model.engine,
@@ -102,19 +102,19 @@ class Predictions(Kind):
         return found
 
     def join(self, parts: list[PredictedRows], options: Options) -> PredictedRows:
-        """Concatenate the columns of all windows of rows."""
+        """Concatenate the columns of successive parts of the input."""
         del options
         none = self.model.columns([])
         columns = {name: [x for part in parts for x in part.columns[name]] for name in none.columns}
         return PredictedRows(columns=columns, types=none.types)
 
     def limit(self, options: Options) -> int:
-        """Return the most tokens of a sequence, a text or a window of it."""
+        """Return the most tokens that the model reads at once: of a text, or of a window of it."""
         del options
         most: int = self.model.windows.max_length
         return most
 
     def describe(self, options: Options) -> dict[str, Any]:
-        """Return the task with its settings and windows, as JSON values for a job's plan."""
+        """Return task, settings and windows, as JSON values; runs over files record them."""
         task, windows = task_values(self.model.text_task), asdict(self.model.windows)
         return {**super().describe(options), "task": task, "windows": windows}

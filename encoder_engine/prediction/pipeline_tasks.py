@@ -390,7 +390,7 @@ def _text_or_pair(row: int, one: Any) -> Any:
 
 
 def _limit(options: Options, most: int | None, tokenizer: Any = None) -> Any:
-    """Return the most tokens of an input, of those limits that are given; None: no limit.
+    """Return the smallest of the limits on an input's tokens; None: there is no limit.
 
     They are ``most``, the tokenizer's, and with truncation the option ``max_length``.
     """

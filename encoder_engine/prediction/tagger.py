@@ -101,9 +101,9 @@ class Tagger(_WordPredictor):
         return EntityTask.of(self.task)
 
     def example(self, row: int, content: Any) -> str:
-        """Return the text, which is an example of :attr:`text_task`; refuse a pair.
+        """Return the text, an example of :attr:`text_task`.
 
-        Raises :class:`InputError`.
+        Raises :class:`InputError` for anything but a str.
         """
         if not isinstance(content, str):
             raise InputError(f"row {row} is {content!r:.60}; a tagger reads one text", row=row)

@@ -1,4 +1,7 @@
-"""Tokenizes texts, in windows if they are long, and makes items of these, which are batched."""
+"""Tokenizes texts, long ones in overlapping windows, and makes items of the rows of tokens.
+
+An item is a unit of batching: see :class:`encoder_engine.tasks.items.Items`.
+"""
 
 from __future__ import annotations
 

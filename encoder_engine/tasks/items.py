@@ -107,7 +107,7 @@ class Items:
         return found
 
     def take(self, numbers: Integers) -> Items:
-        """Return the items with these indices, in the order of the indices, with their columns."""
+        """Return the items with the indices ``numbers``, in this order, with their columns."""
         sequences, offsets = gather(self.offsets, numbers)
         return Items(
             rows=self.rows.take(sequences.astype(np.intp)),
@@ -161,7 +161,10 @@ class TaskBatch(NamedTuple):
 
 
 def feature_targets(items: Items) -> dict[str, npt.NDArray[Any]]:
-    """Return the cached outputs of a frozen encoder as a target; {}: items have none."""
+    """Return ``{FEATURES: rows}``, a frozen encoder's cached outputs, as a target of the model.
+
+    {}: the items have no cached outputs.
+    """
     if FEATURES not in items.columns:
         return {}
     return {FEATURES: items.ragged(FEATURES).values}

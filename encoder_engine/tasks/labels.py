@@ -46,7 +46,10 @@ _WHOLE = re.compile(r"-?[0-9]{1,18}")
 
 
 def check_labels(labels: Sequence[str]) -> list[str]:
-    """Return the labels of a call; raise :class:`InputError` unless all are names, not blank."""
+    """Return the labels that a caller passed, as a list.
+
+    Raises :class:`InputError` unless they are one or more strings that are not blank.
+    """
     if isinstance(labels, str):
         raise InputError(f"labels must be a list of names, got one text; pass [{labels!r}]")
     names = list(labels)
@@ -74,7 +77,10 @@ def collect_labels(names: Iterable[str], *, least: int = 2) -> tuple[str, ...]:
 
 
 def unlabelled(setting: str, column: str) -> str:
-    """Return the message for an unlabelled row; ``setting``: the task's, which names ``column``."""
+    """Return the error message for a row whose column of labels, ``column``, has no value.
+
+    ``setting``: the task's setting that holds this column's name.
+    """
     return (
         f"the row is not labelled: {column} has no value; name another column by task.{setting}, "
         "or drop the row"
@@ -82,7 +88,7 @@ def unlabelled(setting: str, column: str) -> str:
 
 
 def check_label(record: Record, name: str, labels: Sequence[str]) -> None:
-    """Refuse a row whose label ``name`` is not in ``labels``; if these are empty, allow any."""
+    """Raise :class:`RowError` for a row's label ``name`` not in ``labels``; () allows any."""
     if labels and name not in labels:
         shown = ", ".join(labels[:20]) + (", ..." if len(labels) > 20 else "")
         record.refuse(

@@ -1,4 +1,4 @@
-"""Lists of text pairs as items: choices of a question, or documents of a query.
+"""Tokenizes, batches and scores lists of text pairs: a question's choices, a query's documents.
 
 Dimensions: B lists of N texts (tokenized pairs) in all.
 """

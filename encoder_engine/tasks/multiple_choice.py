@@ -74,7 +74,7 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
         return "accuracy"
 
     def read(self, record: Record) -> ChoiceExample:
-        """Make an example from a row; refuse a single ending, and a label beyond the endings."""
+        """Make an example from a row; raises :class:`RowError` for one ending, or a wrong label."""
         if len(self.endings) == 1:
             endings = record.names_of(self.endings[0])
         else:
@@ -128,7 +128,7 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
         return batch_lists(items)
 
     def feature_offsets(self, items: Items) -> npt.NDArray[np.int64]:
-        """Return the offsets of each item's cached encoder outputs: one per text."""
+        """Return the items' offsets in the rows of cached encoder outputs, one row per ending."""
         return items.offsets
 
     def make_model(self, encoder: Encoder) -> TaskModel:
@@ -178,7 +178,7 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
         return np.array([float(one.gold == found.choice) for one, found in both])
 
     def degenerate(self, predictions: Sequence[ChoicePrediction]) -> str | None:
-        """Return a message if the endings of every row have equal scores; None: not so."""
+        """Return a warning's text if the endings of every row have equal scores; else None."""
         if any(np.ptp(found.logits) > 0.0 for found in predictions):
             return None
         return "all endings have equal scores: nothing was learned"

@@ -68,7 +68,7 @@ class PromptedSpanTask(SpanClassificationTask):
     settings: GlinerSettings
 
     def read(self, record: Record) -> NoReturn:
-        """Refuse rows of a file: a GLiNER model has no labels of its own."""
+        """Raise :class:`UnsupportedFeatureError`: files name no labels, which the model needs."""
         del record
         raise UnsupportedFeatureError(
             "a GLiNER model finds the labels that it is given: call "
@@ -138,7 +138,12 @@ class PromptedSpanTask(SpanClassificationTask):
         )
 
     def _prompt(self, tokenizer: Tokenizer) -> tuple[Integers, Integers]:
-        """Return the token ids of labels with markers, and the index of each label's marker."""
+        """Return the token ids of all labels, each after its marker, and an index for each label.
+
+        The index is that of the token whose hidden state stands for the label: the marker or, by
+        the model's settings, the token after it. Raises :class:`InputError` where the tokenizer
+        does not read each marker as one token.
+        """
         settings = self.settings
         parts = [part for label in self.labels for part in (settings.label_token, label)]
         found = tokenizer.encode_batch(
@@ -177,7 +182,7 @@ class PromptedSpanTask(SpanClassificationTask):
             first = following
 
     def batch(self, items: Items) -> TaskBatch:
-        """Make the model's input from a batch; its targets give the tokens of words and labels."""
+        """Make the model's input; its targets say which tokens words and labels are read from."""
         firsts = items.token_offsets[:-1]
         tokens, words, chars = (items.ragged(name) for name in ("tokens", "words", "chars"))
         of_item = np.repeat(np.arange(len(items)), np.diff(tokens.offsets))

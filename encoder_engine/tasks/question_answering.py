@@ -201,7 +201,10 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
     def encode_rows(
         self, examples: Sequence[QuestionExample], tokenizer: Tokenizer, windows: Windows
     ) -> Encoding:
-        """Tokenize questions with windows of their contexts; return these with offsets."""
+        """Tokenize questions with their contexts; return a row of tokens per window, with offsets.
+
+        Raises :class:`InputError` for a question that leaves no room for its context.
+        """
         questions = [example.question for example in examples]
         self._check_room(examples, questions, tokenizer, windows)
         return encode_windows(
@@ -277,7 +280,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         return TaskBatch(items.rows, targets)
 
     def feature_offsets(self, items: Items) -> Integers:
-        """Return the offsets of each item's cached encoder outputs: one per token."""
+        """Return the items' offsets in the rows of cached encoder outputs, one row per token."""
         return items.token_offsets
 
     def make_model(self, encoder: Encoder) -> TaskModel:
@@ -350,7 +353,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         return [self._predict(one.best, one.null) for one in predictions]
 
     def score_names(self, examples: Sequence[QuestionExample]) -> tuple[str, ...]:
-        """Return the names of exact match and F1, of all questions and by answerability."""
+        """Return the names of exact match and F1: of all, answerable and unanswerable questions."""
         scores = ("exact_match", "f1")
         there = {bool(example.answers) for example in examples} if self.no_answer == "yes" else ()
         kinds = [kind for kind, wanted in _KINDS if wanted in there]
@@ -374,14 +377,14 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         return scores
 
     def groups(self, examples: Sequence[QuestionExample]) -> Integers:
-        """Return the group of each question for the bootstrap: its article's, or its context's."""
+        """Return each question's group, drawn whole by the bootstrap: by article or by context."""
         numbers: dict[str, int] = {}
         return np.array([numbers.setdefault(one.group, len(numbers)) for one in examples], np.int64)
 
     def resampling(
         self, examples: Sequence[QuestionExample], predictions: Sequence[AnswerPrediction]
     ) -> Callable[[Integers], dict[str, float]]:
-        """Return a function from drawn question indices to their scores.
+        """Return a function from the indices of a bootstrap sample of questions to its scores.
 
         A score of answerable or unanswerable questions is NaN if none of them is drawn.
         """
@@ -401,7 +404,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         return np.array([answer_f1(prediction.text, gold) for prediction, gold in pairs])
 
     def degenerate(self, predictions: Sequence[AnswerPrediction]) -> str | None:
-        """Return a message if no question is answered; None: not so."""
+        """Return a warning's text if none of several questions is answered; else None."""
         if len(predictions) < 2 or any(prediction.text for prediction in predictions):
             return None
         return "no question is answered: nothing was learned"
@@ -435,7 +438,10 @@ def _gold(examples: Sequence[QuestionExample]) -> list[list[str]]:
 
 
 def _target(example: QuestionExample, first: int, chars: Integers) -> tuple[int, int]:
-    """Return the first gold answer's first and last token; 0, 0 if not wholly in the window."""
+    """Return the first gold answer's first and last token; 0, 0 if not wholly in the window.
+
+    ``first``: the index of the context's first token. ``chars``: the context tokens' characters.
+    """
     if not example.answers or not len(chars):
         return 0, 0
     answer = example.answers[0]

@@ -90,7 +90,11 @@ class RankingTask(Task[RetrievalExample, RankingPrediction]):
         return example
 
     def fit(self, examples: Sequence[RetrievalExample]) -> Self:
-        """Return the task with its loss; refuse training rows whose labels are all equal."""
+        """Return the task with its loss.
+
+        Raises :class:`InputError` if all labels are equal, and for the loss ``binary`` if one is
+        not from 0 to 1.
+        """
         labels = {label for example in examples for label in _labels(example)}
         if len(labels) < 2:
             raise InputError(
@@ -154,7 +158,7 @@ class RankingTask(Task[RetrievalExample, RankingPrediction]):
         return batch_lists(items)
 
     def feature_offsets(self, items: Items) -> npt.NDArray[np.int64]:
-        """Return the offsets of each item's cached encoder outputs: one per text."""
+        """Return the items' offsets in the rows of cached encoder outputs, one row per pair."""
         return items.offsets
 
     def make_model(self, encoder: Encoder) -> TaskModel:
@@ -199,13 +203,17 @@ class RankingTask(Task[RetrievalExample, RankingPrediction]):
         }
 
     def groups(self, examples: Sequence[RetrievalExample]) -> npt.NDArray[np.int64]:
-        """Return each row's group for the bootstrap: by query; of scored pairs each its own."""
+        """Return each row's group for the bootstrap: see :func:`query_groups`."""
         return query_groups(examples)
 
     def row_scores(
         self, examples: Sequence[RetrievalExample], predictions: Sequence[RankingPrediction]
     ) -> npt.NDArray[np.float64]:
-        """Return each row's nDCG@10 in percent, or minus a pair's squared rank difference."""
+        """Return one score per row, float64 [N], for paired significance tests of two models.
+
+        It is nDCG@10 of the row's documents in percent; for a scored pair, minus the square of
+        (difference of the ranks of its scores / N).
+        """
         if are_scored_pairs(examples):
             gold = [one.scores[0] for one in examples]
             return rank_agreement(gold, [float(p.scores[0]) for p in predictions])
@@ -213,7 +221,7 @@ class RankingTask(Task[RetrievalExample, RankingPrediction]):
         return np.array([self.score([one], [found])["ndcg"] for one, found in both])
 
     def degenerate(self, predictions: Sequence[RankingPrediction]) -> str | None:
-        """Return a message if all documents have the same score; None: not so."""
+        """Return a warning's text if all documents have the same score; else None."""
         if np.ptp(np.concatenate([found.scores for found in predictions])) > 0.0:
             return None
         return "all documents have one score: nothing was learned"

@@ -68,7 +68,7 @@ class RegressionTask(SequenceTask[float, ScorePrediction]):
         return record.number_of(self.label)
 
     def fit(self, examples: Sequence[TextExample[float]]) -> Self:
-        """Return the task unchanged; refuse training rows that all have the same score."""
+        """Return the task unchanged; raises :class:`InputError` if all gold scores are equal."""
         golds = {example.gold for example in examples if example.gold is not None}
         if len(golds) < 2:
             shown = ", ".join(map(str, golds)) or "no row has one"
@@ -134,7 +134,7 @@ class RegressionTask(SequenceTask[float, ScorePrediction]):
         return -(errors**2)
 
     def degenerate(self, predictions: Sequence[ScorePrediction]) -> str | None:
-        """Return a message if every row has the same predicted score; None: not so."""
+        """Return a warning's text if several rows all get the same score; else None."""
         if len(predictions) < 2 or len(set(predictions)) > 1:
             return None
         return f"every row is predicted as {predictions[0].score:g}: a constant has no correlation"

@@ -121,7 +121,7 @@ class SequenceClassificationTask(SequenceTask[Labels, ClassPrediction]):
         return f"{kind}_label_classification"
 
     def read_gold(self, record: Record) -> Labels:
-        """Return the gold labels of a row; refuse unknown ones once the task is fitted."""
+        """Return a row's gold labels; once fitted, raises :class:`RowError` for an unknown one."""
         if not self.multi_label:
             name = record.name_of(self.label)
             check_label(record, name, self.labels)
@@ -245,7 +245,7 @@ class SequenceClassificationTask(SequenceTask[Labels, ClassPrediction]):
         return self.targets([prediction.labels for prediction in predictions])
 
     def degenerate(self, predictions: Sequence[ClassPrediction]) -> str | None:
-        """Return a message if every row has the same predicted labels; None: not so."""
+        """Return a warning's text if several rows all get the same labels; else None."""
         different = {prediction.labels for prediction in predictions}
         if len(different) != 1 or len(predictions) < 2:
             return None
@@ -255,7 +255,10 @@ class SequenceClassificationTask(SequenceTask[Labels, ClassPrediction]):
     def details(
         self, examples: Sequence[TextExample[Labels]], predictions: Sequence[ClassPrediction]
     ) -> dict[str, Any]:
-        """Return confusion matrix and reliability diagram for the report; or the thresholds."""
+        """Return what the run's HTML report shows: the confusion matrix and reliability diagram.
+
+        For multi-label classification these are the thresholds instead.
+        """
         gold, predicted = self._gold(examples), self._chosen(predictions)
         if self.multi_label:
             return {"thresholds": dict(zip(self.labels, self.thresholds, strict=False))}

@@ -232,10 +232,10 @@ class SpanClassificationTask(WordTask[SpanExample, SpanPrediction]):
         return replace(items, columns=columns)
 
     def _leave_to_others(self, group: Integers, items: Items, classes: list[Integers]) -> None:
-        """Mark, in the windows of a sentence, the spans that another of its windows scores.
+        """Set to -1, in place, the class of each span that another window of the sentence scores.
 
-        ``group``: the indices of the windows' items. ``classes``: the classes of their spans, in
-        place.
+        ``group``: the indices of the items, which are the sentence's windows.
+        ``classes``: the classes of each item's spans.
         """
         words, places = items.ragged("words"), items.ragged("places")
         lengths = items.num_tokens
@@ -254,11 +254,11 @@ class SpanClassificationTask(WordTask[SpanExample, SpanPrediction]):
         return TaskBatch(items.rows, targets, places.values + firsts)
 
     def feature_offsets(self, items: Items) -> Integers:
-        """Return the offsets of each item's cached encoder outputs: one per word."""
+        """Return the items' offsets in the rows of cached encoder outputs, one row per word."""
         return items.ragged("places").offsets
 
     def _classes(self, items: Items) -> tuple[Any, Integers]:
-        """Return all spans of a batch, in the order of the head's outputs, and their classes."""
+        """Return a batch's spans, in the order of the head's outputs, and each span's class."""
         offsets, classes = items.ragged("words").offsets, items.ragged("classes")
         spans = list_spans(offsets, self.max_width)
         local = places_in_item(
@@ -354,7 +354,7 @@ class SpanClassificationTask(WordTask[SpanExample, SpanPrediction]):
         )
 
     def degenerate(self, predictions: Sequence[SpanPrediction]) -> str | None:
-        """Return a message if no row has a predicted span; None: not so."""
+        """Return a warning's text if none of several rows gets a span; else None."""
         if len(predictions) < 2 or any(prediction.spans for prediction in predictions):
             return None
         return "no span is predicted anywhere: nothing was learned"

@@ -151,7 +151,10 @@ class Task(ABC, Generic[Example, Prediction]):
         return models.as_inputs(self.batch(items))
 
     def feature_offsets(self, items: Items) -> npt.NDArray[np.int64]:
-        """Return the offsets of items' cached encoder outputs, [N + 1]; by default one per item."""
+        """Return the items' offsets in the rows of a frozen encoder's cached outputs, [N + 1].
+
+        By default an item has one row.
+        """
         return np.arange(len(items) + 1)
 
     @abstractmethod
@@ -199,7 +202,7 @@ class Task(ABC, Generic[Example, Prediction]):
         """Return the scores of predictions for labelled examples, over all rows at once."""
 
     def groups(self, examples: Sequence[Example]) -> npt.NDArray[np.int64]:
-        """Return the group of each row, which the bootstrap draws whole, int64 [N].
+        """Return the group of each row, int64 [N]; the bootstrap draws whole groups of rows.
 
         By default each row is a group.
         """
@@ -208,9 +211,9 @@ class Task(ABC, Generic[Example, Prediction]):
     def resampling(
         self, examples: Sequence[Example], predictions: Sequence[Prediction]
     ) -> Callable[[npt.NDArray[np.int64]], dict[str, float]]:
-        """Return a function from row indices, with repeats, to the scores of these rows.
+        """Return a function from the row indices of a bootstrap sample to the sample's scores.
 
-        The bootstrap calls it with drawn rows; by default the function scores only these rows.
+        A row may be drawn more than once. By default, :meth:`score` scores the drawn rows alone.
         """
 
         def score(rows: npt.NDArray[np.int64]) -> dict[str, float]:
@@ -226,7 +229,7 @@ class Task(ABC, Generic[Example, Prediction]):
         """Return one score per row, [N], for paired significance tests of two models."""
 
     def degenerate(self, predictions: Sequence[Prediction]) -> str | None:
-        """Return why predictions show that nothing was learned; None: they do not show it."""
+        """Return a warning's text if predictions show that nothing was learned; else None."""
         del predictions
         return None
 

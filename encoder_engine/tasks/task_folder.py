@@ -1,5 +1,6 @@
-"""Reads and writes ``task.json`` beside a trained model: task, windows and table format.
+"""Reads and writes ``task.json`` beside a trained model.
 
+It holds the task, how long texts are read, and the format of tables.
 Also reads the rows of files that a task is trained on or predicts.
 """
 
@@ -51,9 +52,9 @@ class TableFormat:
 def read_records(
     task: Task[Any, Any], files: Sequence[str], tables: TableFormat, *, settable: bool = False
 ) -> Iterator[Record]:
-    """Yield the rows of files for a task: in a format of its own, or else as a table.
+    """Yield the rows of files, in the task's own format (such as CoNLL) or as a table.
 
-    settable: error messages about columns name the setting of the task to change.
+    settable: an error about a missing column names the task's setting that can name another.
     """
     settings = task_values(task) if settable else {}
     keywords = {
@@ -72,7 +73,7 @@ def read_records(
 
 
 class SavedTask(NamedTuple):
-    """A task with its fitted settings, and the windows and table format it was trained with.
+    """A task with its fitted settings, how it reads long texts, and the table format of training.
 
     ``base_sha256``: if the model is adapters, a digest of the encoder that they were trained on.
     """

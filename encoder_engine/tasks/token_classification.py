@@ -162,7 +162,10 @@ class TokenClassificationTask(WordTask[TaggedExample, TaggedPrediction]):
         return TaggedExample(tuple(words), tuple(tags), mended)
 
     def fit(self, examples: Sequence[TaggedExample]) -> Self:
-        """Return the task with scheme, tags, class weights, and the tag of tokenless words."""
+        """Return the task with what the training rows determine.
+
+        These are the scheme, the tags, class weights, and the tag of words that have no token.
+        """
         counts = Counter(tag for example in examples for tag in example.tags or ())
         scheme = self.scheme
         if scheme == "auto":
@@ -205,7 +208,7 @@ class TokenClassificationTask(WordTask[TaggedExample, TaggedPrediction]):
         return replace(fitted, weights=balanced_weights(classes, len(labels)))
 
     def unlabelled(self, example: TaggedExample) -> str | None:
-        """Return why an example without tags cannot be learned; None: it has some."""
+        """Return why a model cannot learn from an example without tags; None: it has tags."""
         return unlabelled("tags", self.tags) if example.tags is None else None
 
     def key(self, example: TaggedExample) -> object:
@@ -248,7 +251,7 @@ class TokenClassificationTask(WordTask[TaggedExample, TaggedPrediction]):
         return TaskBatch(items.rows, targets, places.values + firsts)
 
     def feature_offsets(self, items: Items) -> npt.NDArray[np.int64]:
-        """Return the offsets of each item's cached encoder outputs: one per token for the head."""
+        """Return the items' offsets in the rows of cached outputs, one row per token read."""
         return items.ragged("places").offsets
 
     @property
@@ -344,7 +347,7 @@ class TokenClassificationTask(WordTask[TaggedExample, TaggedPrediction]):
         return row_f1(gold, predicted, entities=self.scheme == "bio")
 
     def degenerate(self, predictions: Sequence[TaggedPrediction]) -> str | None:
-        """Return a message if every word has the same predicted tag; None: not so."""
+        """Return a warning's text if all words of several rows get one tag; else None."""
         different = {tag for prediction in predictions for tag in prediction.tags}
         if len(different) != 1 or len(predictions) < 2:
             return None
@@ -372,9 +375,10 @@ class TokenClassificationTask(WordTask[TaggedExample, TaggedPrediction]):
 def _runs(
     items: Items,
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    """Return runs of words that are adjacent in their sentence and in one item, for a CRF.
+    """Return the runs of consecutive words in an item; a CRF scores each run as one sequence.
 
-    Returns the runs' offsets, and whether each run begins, and ends, its sentence.
+    Words that follow each other in an item, but not in the sentence, are in different runs. Returns
+    the runs' offsets, whether each run begins its sentence, and whether it ends its sentence.
     """
     words = items.ragged("words")
     values, owners = words.values, np.repeat(np.arange(len(items)), np.diff(words.offsets))

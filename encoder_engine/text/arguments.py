@@ -36,7 +36,11 @@ def check_integer(value: object, name: str, *, least: int) -> int:
 
 
 def sequence_of_texts(texts: Any, name: str) -> Sequence[Any]:
-    """Return an iterable of texts as a list or tuple; rows of memory-mapped files as they are."""
+    """Return texts as a list or tuple; those of memory-mapped files are returned unchanged.
+
+    Raises :class:`TextError` for a str, for bytes and for what is no iterable, and
+    :class:`InputError` for a set or mapping, which has no fixed order.
+    """
     if isinstance(texts, list | tuple | extension().TextRows):
         return texts
     if isinstance(texts, str):

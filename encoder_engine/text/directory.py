@@ -169,7 +169,11 @@ def _load_vocab(path: Path, config: TokenizerConfig, lowercase: bool | None) -> 
 def _choose_lowercase(
     vocab: dict[str, int], path: Path, config: TokenizerConfig, lowercase: bool | None
 ) -> bool:
-    """Return whether texts are lower-cased, as argument, config or vocabulary say; or raise."""
+    """Return whether to lower-case texts: by argument or config, else if no piece has capitals.
+
+    Raises :class:`TokenizerFileError` if argument and config differ, or if neither says it and a
+    piece has capitals.
+    """
     stated = config.do_lower_case
     if lowercase is not None and stated is not None and lowercase != stated:
         raise TokenizerFileError(f"lowercase={lowercase}, but {config.where} has {stated}")

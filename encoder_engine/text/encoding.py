@@ -138,7 +138,7 @@ class Encoding:
         return self._spread([number[piece.kind] for piece in self._template])
 
     def _spread(self, values: list[int]) -> IntArray:
-        """Return the value of each token, ``[T]``, given one for each element of the template."""
+        """Return a value for each token, ``[T]``, given one for each element of the template."""
         num_rows = len(self)
         lengths = self.lengths
         fixed = sum(len(piece.ids) for piece in self._template)

@@ -13,7 +13,7 @@ __all__ = ["extension"]
 
 
 def extension() -> ModuleType:
-    """Import the C++ extension; :class:`MissingExtensionError` says how to build it."""
+    """Import the C++ extension; raises :class:`MissingExtensionError` where it is not built."""
     try:
         from encoder_engine import _native
     except ImportError as error:

@@ -423,7 +423,7 @@ class Tokenizer(CallableTokenizer):
 def _encode_rows(
     groups: Iterable[_native.TextRows], encode: Callable[..., Encoding]
 ) -> Iterator[Encoding]:
-    """Yield the encoding of each group of texts; an error's row counts from the first group."""
+    """Yield the encoding of each group of texts; an error's row counts the texts of all groups."""
     num_rows = 0
     for rows in groups:
         try:

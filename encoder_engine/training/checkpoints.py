@@ -105,7 +105,8 @@ class Checkpoints:
     def find(self, num_steps: int) -> tuple[int, dict[str, Any]] | None:
         """Return the step and the state of the last undamaged checkpoint; None: there is none.
 
-        Damaged checkpoints are renamed. num_steps: the length of the run, for a message.
+        The state is that of :meth:`save`. Damaged checkpoints are renamed. num_steps: the length of
+        the run, for a message.
         """
         local = self._find() if self._world.is_first else None
         if local is not None:
@@ -146,7 +147,7 @@ class Checkpoints:
 
 @contextmanager
 def _translated(kind: type[EncoderEngineError], message: str) -> Iterator[None]:
-    """Convert torch's CheckpointException, a BaseException, to an exception of this package."""
+    """Within this context, turn torch's CheckpointException, a BaseException, into a ``kind``."""
     try:
         with warnings.catch_warnings():
             # torch warns of no_dist, which is intended.
@@ -163,8 +164,8 @@ def _translated(kind: type[EncoderEngineError], message: str) -> Iterator[None]:
 def begin_optimizers(optimizers: Iterable[torch.optim.Optimizer]) -> None:
     """Make the optimizers create their state, which a checkpoint can then be read into.
 
-    It takes a step with learning rate 0, which is not counted: bias correction begins with the
-    first real step.
+    Each takes a step with gradients of 0 at learning rate 0, which is not counted: bias correction
+    begins with the first real step.
     """
     for optimizer in optimizers:
         learning_rates = [group["lr"] for group in optimizer.param_groups]

@@ -54,7 +54,7 @@ class Stream(Protocol):
 
 
 class Course(ABC):
-    """What a :class:`Loop` trains, such as pretraining: model, data, evaluation, run records.
+    """A kind of training that a :class:`Loop` runs, such as pretraining: model, data, evaluation.
 
     The loop handles steps, gradients, processes, logs and checkpoints. It calls the methods of the
     course for the rest, in the order below.
@@ -87,7 +87,7 @@ class Course(ABC):
         """The most tokens of a sequence, special tokens included; FLOPs are counted for it."""
 
     def settle_precision(self, precision: Precision, residual: Residual | None) -> None:
-        """Record the precision of matrix products and of the residual stream in the recipe."""
+        """Set, in ``recipe``, the dtype of matrix products and that of the residual stream."""
         run = replace(self.recipe.run, precision=precision, residual=residual)
         self.recipe = replace(self.recipe, run=run)
 

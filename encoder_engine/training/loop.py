@@ -229,7 +229,10 @@ class Loop:
         return scores
 
     def _open_logs(self, state: _State, opened: ExitStack) -> tuple[Log | None, list[Tracker]]:
-        """Open the log and the trackers on rank 0; other ranks get None and an empty list."""
+        """Open the log and the receivers of its records, such as TensorBoard; on rank 0 only.
+
+        Other ranks get None and an empty list.
+        """
         log = None
         trackers: list[Tracker] = []
         with self.world.awaiting_first():
@@ -296,7 +299,10 @@ class Loop:
                 meter.restart(record["tokens"])
 
     def _launch(self, batches: StepBatches, step: int, learning_rate: float) -> Launched:
-        """Take one training step along the gradient of the mean loss over all terms of the step."""
+        """Take one training step; its losses may not have been read yet when this returns.
+
+        The gradient is that of each loss's mean over its terms in all micro-batches of the step.
+        """
         names = list(self.model.weights)
         counted = batches.inputs[: batches.num_counted]
         counts = [self.model.counts(inputs) for inputs in counted]
@@ -314,8 +320,8 @@ class Loop:
     ) -> Numbers | list[float]:
         """Clip the gradient and update the weights, unless the loss or the norm is not finite.
 
-        totals: the sum of each loss over all ranks, float64 [losses]. Returns the totals and the
-        gradient's norm.
+        totals: the sum of each loss over all ranks, float64 [losses]. Returns the totals, then the
+        gradient's norm: numbers, or :class:`Numbers` if the host reads them after the next launch.
         """
         set_learning_rate(self.optimizers, learning_rate)
         if self._halt is not None:
@@ -357,7 +363,7 @@ class Loop:
         return clip_gradient(self.model.parameters(), most, self.optimizers)
 
     def _update(self, *, finite: bool) -> None:
-        """Update the weights if ``finite``; clear the gradients, and adjust the loss scale."""
+        """Update the weights if ``finite``, the loss scale and the average; clear gradients."""
         for optimizer in self.optimizers:
             if finite:
                 self.scaler.step(optimizer)
@@ -422,7 +428,7 @@ class Loop:
         )
 
     def _finish(self) -> None:
-        """Write ``curves.svg`` and ``model/``: the best weights, else the average or the last."""
+        """Write ``curves.svg`` and ``model/``: the best weights, else the averaged, or the last."""
         best = self.best if self.best is not None and self.best.step else None
         with self._averaged() if best is None else best.in_place_of(self.model):
             self.course.finish(self._computed)

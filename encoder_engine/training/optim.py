@@ -67,7 +67,7 @@ class _ScaledAdamW(torch.optim.Optimizer, ABC):
         return loss
 
     def _step_all(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
-        """Update the parameters of a group; each operation is done on all its tensors at once."""
+        """Update the parameters of a group; each operation runs on all of the tensors at once."""
         gradients = [p.grad for p in parameters if p.grad is not None]
         states = [self._state_of(parameter) for parameter in parameters]
         for state in states:
@@ -103,7 +103,7 @@ class _ScaledAdamW(torch.optim.Optimizer, ABC):
     def _surprises(
         self, gradients: list[Tensor], squares: list[Tensor], epsilon: float
     ) -> list[Tensor]:
-        """Return per tensor a number that :meth:`_rates` needs, as StableAdamW does; or [].
+        """Return per tensor RMS(gradient / sqrt(moment 2)), which StableAdamW needs; others: [].
 
         ``squares``: the second moments after bias correction.
         """
@@ -257,7 +257,10 @@ def clip_gradient(
 
 
 def clip_unread(parameters: Iterable[nn.Parameter], most: float | None) -> Tensor:
-    """Clip gradients as :func:`clip_gradient` does; return the norm, unread, as a device tensor."""
+    """Clip gradients as :func:`clip_gradient` does, without waiting for the device.
+
+    Returns their norm before clipping as a tensor on the device.
+    """
     trained = [p for p in parameters if p.grad is not None]
     norm = nn.utils.get_total_norm([p.grad for p in trained if p.grad is not None])
     if most is not None:

@@ -57,7 +57,7 @@ def call_function(path: Path, name: str) -> Any:
 
 @contextmanager
 def _blaming(path: Path) -> Iterator[None]:
-    """Convert an exception of the user's Python file to a ConfigError that names its line there."""
+    """Within this context, raise errors of the file ``path`` as ConfigError, with their line."""
     try:
         yield
     except EncoderEngineError:
@@ -102,7 +102,7 @@ class RecipeValue(JsonValue):
         return dict(self.value) if isinstance(self.value, Mapping) else super().object()
 
     def number(self, *arguments: Any, **limits: Any) -> float:
-        """Return the value as a number; accept strings such as "1e-4", no number to YAML."""
+        """Return the value as a number; also one that YAML reads as text, such as "1e-4"."""
         if isinstance(self.value, str):
             with suppress(ValueError):
                 return self.at(float(self.value), "").number(*arguments, **limits)

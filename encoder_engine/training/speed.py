@@ -37,7 +37,10 @@ class SpeedMeter:
         self._waited += time.perf_counter() - requested
 
     def read(self, tokens: int) -> dict[str, float]:
-        """Return the line of ``speed.jsonl``; ``tokens``: the tokens of the run so far."""
+        """Return the speeds since :meth:`restart`; ``tokens``: the tokens of the run so far.
+
+        The names are those of ``speed.jsonl``.
+        """
         seconds = max(time.perf_counter() - self._began, 1e-9)
         speed = {
             "seconds": seconds,

@@ -149,7 +149,7 @@ def _check_directions(directions: Sequence[Direction], *, joint: bool) -> None:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Candidates:
-    """The texts that each row (query) is compared with, and the rule for those that are left out.
+    """The texts that each row (query) is compared with, and which of them denominators leave out.
 
     Fields: see :func:`in_batch_negatives`; ``num_rows``: B.
     """
@@ -160,7 +160,10 @@ class Candidates:
     guide: GuideFilter | None = None
 
     def left_out(self, direction: Direction, tile: slice) -> Tensor:
-        """Mark candidates that a tile's rows leave out of denominators, bool [R, candidates]."""
+        """Mark the candidates that each row of a tile leaves out of its denominator.
+
+        bool [rows of the tile, candidates].
+        """
         side, candidate = direction.split("_to_")
         device = self.owners_C.device
         rows_R = torch.arange(self.num_rows, device=device)[tile, None]
@@ -181,7 +184,11 @@ class Candidates:
         return found & (columns[None, :] != rows_R)
 
     def _known(self, ids: TextIds, candidate: str, tile: slice) -> Tensor:
-        """Mark candidates equal to a row's query or positive, or paired with such a text."""
+        """Mark candidates that their ids exclude as negatives, bool [rows of the tile, candidates].
+
+        Excluded documents equal the row's positive or query, or are the positive of an equal query;
+        excluded queries equal the row's query, or their positive equals the row's.
+        """
         queries_B, positives_B = ids.queries_B, ids.documents_C[: self.num_rows]
         query_R, positive_R = queries_B[tile, None], positives_B[tile, None]
         if candidate == "query":

@@ -107,7 +107,7 @@ def late_interaction_negatives(
 
 
 def _query_tiles(query_offsets: Offsets, num_documents: int) -> Iterator[slice]:
-    """Yield slices of the queries' tokens: whole queries with at most 2^22 maxima over documents.
+    """Yield slices of query tokens, of whole queries each; tokens times documents is up to 2^22.
 
     A single query may have more.
     """

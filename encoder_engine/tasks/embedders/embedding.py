@@ -92,7 +92,10 @@ class EmbeddingTask(EmbeddingSettings):
         return self.metric or (COSINE if self.vector_metric == "cosine" else NEGATIVE_MSE)
 
     def read(self, record: Record) -> RetrievalExample:
-        """Make an example from a row; refuse a teacher's vector of another width than before."""
+        """Make an example from a row of a file.
+
+        Raises :class:`RowError` for a teacher's vector that is not as wide as in training.
+        """
         example = super().read(record)
         if self.teacher_width and example.vector and len(example.vector) != self.teacher_width:
             record.refuse(
@@ -102,7 +105,7 @@ class EmbeddingTask(EmbeddingSettings):
         return example
 
     def unlabelled(self, example: RetrievalExample) -> str | None:
-        """Return why an example lacks the vector or document that the loss needs; or None."""
+        """Return why an example lacks the vector or document that the loss needs; else None."""
         if example.vector and self.loss in (None, "vectors"):
             return None
         return self._no_vector() if self.loss == "vectors" else super().unlabelled(example)
@@ -110,7 +113,7 @@ class EmbeddingTask(EmbeddingSettings):
     def unscored(
         self, examples: Sequence[RetrievalExample], metric: str | None = None
     ) -> tuple[int, str] | None:
-        """Return the index of the first example without a vector or document to score, and why."""
+        """Return the index of the first example that cannot be scored, and why; None: all can."""
         wanted = self._prefers_vectors and metric in TEACHER_SCORES
         if not wanted and not self.compares_vectors(examples):
             return super().unscored(examples, metric)
@@ -184,7 +187,11 @@ class EmbeddingTask(EmbeddingSettings):
         offsets: npt.NDArray[np.int64],
         order: npt.NDArray[np.int64],
     ) -> dict[str, npt.NDArray[Any] | Ragged]:
-        """Return columns of the items: scores, teacher's vectors, guide's vectors of all texts."""
+        """Return the items' columns for the loss, by name, for :class:`Items`.
+
+        These are those of :meth:`RetrievalTask.gold_columns` and, with a guide, its vectors of all
+        texts. ``offsets``: the index of each item's first text, then the number of texts.
+        """
         found = super().gold_columns(examples, offsets, order)
         if self.guide is not None and len(order):
             texts = [e.query for e in examples] + [d for e in examples for d in e.documents]
@@ -252,7 +259,7 @@ class EmbeddingTask(EmbeddingSettings):
         return stacked
 
     def score_names(self, examples: Sequence[RetrievalExample]) -> tuple[str, ...]:
-        """Return the names of the scores: closeness to a teacher's vectors, or of retrieval."""
+        """Return the names of the scores: of closeness to a teacher's vectors, or of retrieval."""
         return TEACHER_SCORES if self.compares_vectors(examples) else super().score_names(examples)
 
     def score(
@@ -287,7 +294,10 @@ class EmbeddingTask(EmbeddingSettings):
         return {COSINE: 100.0 * cosines, NEGATIVE_MSE: -100.0 * errors}
 
     def groups(self, examples: Sequence[RetrievalExample]) -> npt.NDArray[np.int64]:
-        """Return each row's group for the bootstrap: its own with a teacher, else its query's."""
+        """Return the group of each row; the bootstrap draws whole groups. int64 [N].
+
+        Each row is a group if vectors are compared with a teacher's, else all rows of a query.
+        """
         if not self.compares_vectors(examples):
             return super().groups(examples)
         return np.arange(len(examples))
@@ -297,7 +307,10 @@ class EmbeddingTask(EmbeddingSettings):
         examples: Sequence[RetrievalExample],
         predictions: Sequence[RetrievalPrediction[Vector]],
     ) -> Callable[[npt.NDArray[np.int64]], dict[str, float]]:
-        """Return a function from drawn row indices to the mean scores of these rows or queries."""
+        """Return a function from the row indices of a bootstrap sample to the sample's scores.
+
+        They are mean closenesses to a teacher's vectors, or retrieval scores.
+        """
         if not self.compares_vectors(examples):
             return super().resampling(examples, predictions)
         scores = self._teacher_scores(examples, predictions)
@@ -308,7 +321,10 @@ class EmbeddingTask(EmbeddingSettings):
         examples: Sequence[RetrievalExample],
         predictions: Sequence[RetrievalPrediction[Vector]],
     ) -> npt.NDArray[np.float64]:
-        """Return each row's main score: closeness to a teacher's vector, else of retrieval."""
+        """Return one score per row, float64 [N], for paired significance tests of two models.
+
+        It is the closeness to a teacher's vector, else that of :meth:`RetrievalTask.row_scores`.
+        """
         if not self.compares_vectors(examples):
             return super().row_scores(examples, predictions)
         return self._teacher_scores(examples, predictions)[self.main_score]

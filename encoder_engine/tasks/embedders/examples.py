@@ -147,7 +147,10 @@ def are_scored_pairs(examples: Sequence[RetrievalExample]) -> bool:
 
 
 def query_groups(examples: Sequence[RetrievalExample]) -> npt.NDArray[np.int64]:
-    """Return each row's group for the bootstrap, [N]: one per query, or per row of scored pairs."""
+    """Return the group of each row, int64 [N]; the bootstrap draws whole groups.
+
+    The rows of a query are one group; if all rows are scored pairs, each row is a group.
+    """
     if are_scored_pairs(examples):
         return np.arange(len(examples))
     places: dict[str, int] = {}

@@ -92,13 +92,16 @@ class LateInteractionTask(LateInteractionSettings):
         return register_markers(tokenizer, self.prompts)
 
     def limit(self, kind: str, windows: Windows) -> int:
-        """Return the most tokens of a query or of a document, by ``kind``."""
+        """Return the most tokens of a text; ``kind``: ``"query"`` or ``"document"``."""
         own = self.query_length if kind == "query" else self.document_length
         most = super().limit(kind, windows)
         return most if own is None else min(own, windows.max_length)
 
     def rows_of(self, kind: str, encoding: Encoding, tokenizer: Tokenizer) -> TokenRows:
-        """Return tokenized queries or documents as token rows; mask tokens may pad queries."""
+        """Return the token rows that the model computes, given tokenized queries or documents.
+
+        With ``expand_queries``, queries are padded with mask tokens up to ``query_length``.
+        """
         if kind != "query" or not self.expand_queries:
             return TokenRows.of(encoding)
         number = expansion_token(tokenizer)
@@ -112,7 +115,12 @@ class LateInteractionTask(LateInteractionSettings):
     def encode(
         self, examples: Sequence[RetrievalExample], tokenizer: Tokenizer, windows: Windows
     ) -> Items:
-        """Tokenize examples as :meth:`RetrievalTask.encode` does; mark the tokens to compare."""
+        """Tokenize examples to items as :meth:`RetrievalTask.encode`, with three more columns.
+
+        They say which tokens MaxSim compares, how many of them each text has, and how many padding
+        tokens of a query the others cannot attend to. Raises :class:`ConfigError` if queries are
+        padded to more tokens than ``windows.max_length``.
+        """
         if self.expand_queries and self.query_length > windows.max_length:
             raise ConfigError(
                 f"queries are padded to {self.query_length} tokens, data.max_length is "
@@ -135,7 +143,7 @@ class LateInteractionTask(LateInteractionSettings):
         return replace(items, columns={**items.columns, **columns})
 
     def feature_offsets(self, items: Items) -> npt.NDArray[np.int64]:
-        """Return the offsets of each item's cached encoder outputs: one per compared token."""
+        """Return the items' offsets in the rows of cached outputs, one row per compared token."""
         ends: npt.NDArray[np.int64] = np.r_[0, np.cumsum(items.ragged(NUM_VECTORS).values)]
         return ends[items.offsets]
 
@@ -283,7 +291,7 @@ def _stated(found: LateInteraction, directory: str | os.PathLike[str]) -> dict[s
 
 
 def _projection(found: LateInteraction) -> Vectors:
-    """Return the weight of a late-interaction model's projection, [N, K]."""
+    """Return a late-interaction model's projection weight, [output features, hidden size]."""
     weight_NK: Vectors = np.array(found.modules.modules[0].arrays()["weight"])
     return weight_NK
 

@@ -24,6 +24,7 @@ __all__ = ["StepLayout", "ranges"]
 class StepLayout:
     """Indices of a step's texts in its S vectors, int64.
 
+    ``queries_I``: the query of each item.
     ``positives_B``, ``queries_B``: each positive, and its query, which is listed once per positive.
     ``negatives_N``, ``owners_N``: each negative, and the index, among the B positives, of its
     item's first positive.
@@ -66,7 +67,10 @@ class StepLayout:
 
     @property
     def owners(self) -> Tensor:
-        """The index, among the B positives, of the positive that each document belongs to, [C]."""
+        """The index, among the B positives, of the positive that each document belongs to, [C].
+
+        A positive belongs to itself, a negative to its item's first positive.
+        """
         own = torch.arange(len(self.positives_B), device=self.positives_B.device)
         return torch.cat([own, self.owners_N])
 
@@ -76,7 +80,10 @@ class StepLayout:
         return torch.cat([self.items_B, self.items_N])
 
     def by_item(self) -> tuple[Tensor, Tensor]:
-        """Return documents' indices and items, [C] each, item by item, positives first."""
+        """Return the index of each document in the S vectors, and its item, [C] each.
+
+        The documents are in the order of their items, each item's positives before its negatives.
+        """
         order = torch.argsort(self.documents)
         return self.documents[order], self.items[order]
 

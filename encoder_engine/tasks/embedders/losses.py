@@ -30,7 +30,7 @@ SYMMETRIC: tuple[Direction, ...] = ("query_to_document", "document_to_query")
 
 
 def count_terms(loss: str, targets: Mapping[str, Tensor]) -> int:
-    """Return the number of a loss's terms in a micro-batch or a step, by which it is averaged."""
+    """Return how many terms a loss sums over a micro-batch or a step; its mean divides by this."""
     if loss == "in_batch":
         return int(targets[NUM_POSITIVES].sum())
     if loss in ("triplet", "margin"):
@@ -44,9 +44,11 @@ def step_loss(
     targets: Mapping[str, Tensor],
     share: tuple[int, int],
 ) -> Tensor:
-    """Return this process's part of the loss of a step's vectors, summed over its terms.
+    """Return this process's part of the loss ``task.loss`` of a step, summed over its terms.
 
-    ``share``: (rank, number of ranks).
+    ``vectors_SD``: the vectors of all texts of the step, over all processes.
+    ``share``: (rank, number of ranks). The ranks divide the terms of ``in_batch``; rank 0 alone
+    computes the other losses, and other ranks return 0.
     """
     layout = StepLayout.of(targets)
     if task.loss == "in_batch":
@@ -99,7 +101,7 @@ def text_ids_of(targets: Mapping[str, Tensor], layout: StepLayout) -> TextIds:
 def _of_documents(
     task: EmbeddingSettings, vectors_SD: Tensor, targets: Mapping[str, Tensor], layout: StepLayout
 ) -> Tensor:
-    """Return the loss, by its name, of queries that are compared with their own documents only."""
+    """Return the loss ``task.loss``, if it compares each query with its own documents only."""
     queries_B, positives_B = vectors_SD[layout.queries_B], vectors_SD[layout.positives_B]
     if task.loss == "triplet":
         own_N = vectors_SD[layout.positives_B[layout.owners_N]]

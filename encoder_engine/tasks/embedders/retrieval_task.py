@@ -166,7 +166,7 @@ class RetrievalTask(Task[RetrievalExample, RetrievalPrediction[Vectors]], Generi
         return self.rows_of(kind, encoding, tokenizer), np.asarray(encoding.truncated)
 
     def rows_of(self, kind: str, encoding: Encoding, tokenizer: Tokenizer) -> TokenRows:
-        """Return tokenized queries or documents as token rows, which the model computes."""
+        """Return the token rows that the model computes, given tokenized queries or documents."""
         del kind, tokenizer
         return TokenRows.of(encoding)
 
@@ -213,8 +213,10 @@ class RetrievalTask(Task[RetrievalExample, RetrievalPrediction[Vectors]], Generi
         offsets: npt.NDArray[np.int64],
         order: npt.NDArray[np.int64],
     ) -> dict[str, npt.NDArray[Any] | Ragged]:
-        """Return columns of items: scores and teacher's vectors, each if all examples have them.
+        """Return the items' columns for the loss, by name, for :class:`Items`.
 
+        They are the gold scores and the teacher's vectors, each only if all examples have them.
+        ``offsets``: the index of each item's first text, then the number of texts.
         ``order``: for each text of the items in turn, its index in the list of all queries followed
         by all documents.
         """
@@ -284,7 +286,7 @@ class RetrievalTask(Task[RetrievalExample, RetrievalPrediction[Vectors]], Generi
         return scores, np.array([corpus.queries[example.query] for example in examples], np.int64)
 
     def groups(self, examples: Sequence[RetrievalExample]) -> npt.NDArray[np.int64]:
-        """Return each row's group for the bootstrap: by query; of scored pairs each its own."""
+        """Return each row's group for the bootstrap: see :func:`query_groups`."""
         return query_groups(examples)
 
     def resampling(
@@ -292,10 +294,10 @@ class RetrievalTask(Task[RetrievalExample, RetrievalPrediction[Vectors]], Generi
         examples: Sequence[RetrievalExample],
         predictions: Sequence[RetrievalPrediction[Vectors]],
     ) -> Callable[[npt.NDArray[np.int64]], dict[str, float]]:
-        """Return a function from drawn row indices to the scores of the rows' queries.
+        """Return a function from the row indices of a bootstrap sample to the sample's scores.
 
-        Queries are scored among the documents of all rows: with those of the drawn rows alone,
-        scores would be higher.
+        A query is scored among the documents of all rows: with those of the sample alone, scores
+        would be higher. Scored pairs are scored as in :meth:`Task.resampling`.
         """
         if are_scored_pairs(examples):
             return super().resampling(examples, predictions)
@@ -314,10 +316,11 @@ class RetrievalTask(Task[RetrievalExample, RetrievalPrediction[Vectors]], Generi
         examples: Sequence[RetrievalExample],
         predictions: Sequence[RetrievalPrediction[Vectors]],
     ) -> npt.NDArray[np.float64]:
-        """Return nDCG@10 of each row's query over all documents, weighted by 1 / the query's rows.
+        """Return one score per row, float64 [N], for paired significance tests of two models.
 
-        The weights are scaled so that the mean over the rows is the mean over the queries. A scored
-        pair gets minus its squared rank difference, divided by the number of rows.
+        It is nDCG@10 of the row's query over all documents. A query of k rows counts once: its
+        score is multiplied by N / (k * number of queries). A scored pair gets minus the square of
+        (difference of the ranks of its scores / N).
         """
         if are_scored_pairs(examples):
             gold = [example.scores[0] for example in examples]
@@ -328,7 +331,10 @@ class RetrievalTask(Task[RetrievalExample, RetrievalPrediction[Vectors]], Generi
         return ndcg[queries]
 
     def degenerate(self, predictions: Sequence[RetrievalPrediction[Vectors]]) -> str | None:
-        """Return a message if all queries are equally similar to their documents; else None."""
+        """Return a warning's text if several queries are all equally similar; else None.
+
+        The similarities are those of :meth:`paired`.
+        """
         pairs = [found for found in predictions if found.documents]
         if len(pairs) < 2 or np.ptp(self.paired(pairs)) > 0.0:
             return None

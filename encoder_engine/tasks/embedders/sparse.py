@@ -1,4 +1,4 @@
-"""The task of sparse embedding: a weight of each token of the vocabulary per text (SPLADE)."""
+"""The task of sparse embedding (SPLADE): a text gets a weight for each token of the vocabulary."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class SparseTask(SparseSettings):
         )
 
     def feature_offsets(self, items: Items) -> npt.NDArray[np.int64]:
-        """Return the offsets of each item's cached encoder outputs: one per token."""
+        """Return the items' offsets in the rows of cached encoder outputs, one row per token."""
         return items.token_offsets
 
     def make_model(self, encoder: Encoder) -> TaskModel:

@@ -92,7 +92,11 @@ class SparseModel(StepModel):
     def losses(
         self, vectors: Tensor, targets: Mapping[str, Tensor], share: tuple[int, int] = (0, 1)
     ) -> dict[str, LossSum]:
-        """Return the losses of all texts of a step by name, each summed over its terms."""
+        """Return the losses of all texts of a step by name, each summed over its terms.
+
+        ``share``: (rank, number of ranks): the part of the loss that this process computes; rank 0
+        alone computes the FLOPS penalties.
+        """
         layout = StepLayout.of(targets)
         totals = {self.loss_name: self._loss(vectors, targets, layout, share)}
         for name, places in ((QUERY_FLOPS, layout.queries_I), (DOCUMENT_FLOPS, layout.documents)):

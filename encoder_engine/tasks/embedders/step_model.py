@@ -25,7 +25,7 @@ __all__ = ["StepModel"]
 class StepModel(CoupledModel, TaskModel):
     """A model whose loss compares the vectors of all texts of a training step.
 
-    The loss is in-batch negatives unless it is named.
+    ``loss_name``: the name of the loss; None: ``in_batch`` negatives.
     """
 
     targets_of_vectors: ClassVar[tuple[str, ...]] = (FEATURES,)
@@ -50,5 +50,5 @@ class StepModel(CoupledModel, TaskModel):
 
     @torch.no_grad()
     def outputs(self, inputs: Inputs) -> dict[str, npt.NDArray[Any]]:
-        """Compute ``vectors``, one per text or per token that MaxSim compares, as an array."""
+        """Compute the array ``vectors``: one vector per text, or per token that MaxSim compares."""
         return {"vectors": self.embed(inputs).cpu().numpy()}

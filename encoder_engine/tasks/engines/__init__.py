@@ -1,4 +1,4 @@
-"""Engines that run the models of tasks, with PyTorch or without, for tasks to decode.
+"""Engines that compute the outputs of tasks' models, with PyTorch or without, for ``Task.decode``.
 
 They are imported at their first use, because they need PyTorch or the extension.
 """

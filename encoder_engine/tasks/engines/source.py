@@ -123,7 +123,7 @@ class CompiledSource:
 
     @contextmanager
     def _knowing_heads(self) -> Iterator[None]:
-        """Silence warnings of unused weights: heads of adapters are read separately."""
+        """Silence, within this context, warnings of unused weights if there are adapters."""
         with warnings.catch_warnings():
             if self.has_adapter:
                 warnings.simplefilter("ignore", UnusedWeightsWarning)

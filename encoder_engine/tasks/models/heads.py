@@ -23,6 +23,7 @@ Model = TypeVar("Model", bound="HeadModel")
 def new_head_model(kind: type[Model], encoder: Encoder, labels: Sequence[str]) -> Model:
     """Make a head model with one output per label; adds a pooler if the head needs one.
 
+    ``kind``: the class of the model, such as that for sequence classification.
     A pooler that the head does not read is frozen: no loss trains it, and DDP would wait for it.
 
     Weights are drawn from N(0, initializer_range^2) by torch's global generator: the same seed

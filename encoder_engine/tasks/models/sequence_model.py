@@ -76,7 +76,10 @@ class SequenceModel(TaskModel):
         return sequence_features(self.model, inputs)
 
     def paddings(self, inputs: Inputs) -> Mapping[str, Padding] | None:
-        """Return that no target is padded for CUDA graphs; None: no graphs, for cached features."""
+        """Return the padding for CUDA graphs: none is needed for the only target, ``target``.
+
+        None: the batch has cached features, and is computed without graphs.
+        """
         return None if FEATURES in inputs.targets else {"target": Padding()}
 
     def forward(self, inputs: Inputs) -> dict[str, LossSum]:

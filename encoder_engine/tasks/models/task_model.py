@@ -32,13 +32,13 @@ class TaskModel(TrainingModel):
 
     @property
     def head_model(self) -> HeadModel | None:
-        """The encoder with a head that transformers knows; None: transformers has none such."""
+        """The encoder with its head, as transformers saves them; None: it has no such head."""
         found = self._modules.get("model")
         return found if isinstance(found, HeadModel) else None
 
     @property
     def own_modules(self) -> dict[str, nn.Module]:
-        """The modules outside the encoder and ``head_model`` that have weights, such as a CRF."""
+        """The modules besides the encoder and ``head_model`` that have weights, such as a CRF."""
         known = (self.encoder, self.head_model)
         return {
             name: part

@@ -86,10 +86,11 @@ def best_null_threshold(
 ) -> float:
     """Return the null threshold with the highest mean score; of equally good ones the lowest.
 
-    A question counts as answered if its difference is at most the threshold.
+    A question counts as answered if its entry of ``differences`` is at most the threshold.
 
     differences: null score minus best span score of each question.
     answered, unanswered: the score of each question if it is answered, and if it is not.
+    default: the threshold if there is no question.
     """
     if not len(differences):
         return default

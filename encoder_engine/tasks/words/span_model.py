@@ -37,7 +37,7 @@ __all__ = ["SpanModel"]
 
 
 class SpanModel(TaskModel):
-    """Computes logits of all spans of words; the loss is their summed cross-entropy per word.
+    """Computes logits of all spans of words; the loss: summed cross-entropy / number of words.
 
     The target is ``classes`` int64 [S], in the order of the head's spans; -1 for spans that another
     window scores.

@@ -88,10 +88,10 @@ def places_in_item(starts: Integers, widths: Integers, num_words: Integers) -> I
 def window_of_spans(
     words: Sequence[Integers], before: Sequence[Integers], after: Sequence[Integers], max_width: int
 ) -> list[npt.NDArray[np.bool_]]:
-    """Mark the spans that belong to each window of a sentence, in the order of the window's spans.
+    """Mark the spans that belong to each window of a sentence: for each window, bool [its spans].
 
-    A span belongs to the window where the smaller of its contexts, before and after, is greatest;
-    of equals the first (see :mod:`windows`).
+    A span belongs to the window with most context, which is the smaller of the numbers of tokens
+    before and after the span; of equals to the first (see :mod:`windows`).
     words, before, after: the fields of each window's :class:`WordWindow`.
     """
     best: dict[tuple[int, int], tuple[int, int]] = {}

@@ -37,7 +37,7 @@ def mend_bio(record: Record, tags: list[str], *, strict: bool) -> tuple[list[str
     """Return tags in which every entity begins with B-, and the number of changed tags.
 
     An I- tag that continues no entity of its type begins one, as in IOB1 and in conlleval.
-    ``strict`` refuses such a tag.
+    ``strict``: raise :class:`RowError` for such a tag.
     """
     mended = list(tags)
     changed = 0

@@ -194,7 +194,7 @@ def _warn_of_silent(texts: _Texts, firsts: Booleans, num_words: Integers) -> Non
 
 
 def _whole(texts: _Texts, read: Booleans, num_words: Integers) -> Items:
-    """Return each sentence as one item; none may be too long."""
+    """Return each sentence as one item; no sentence has more tokens than ``max_length``."""
     owners = np.repeat(np.arange(len(num_words)), np.diff(texts.offsets))
     return _items(
         texts, np.arange(len(texts.ids)), np.arange(len(num_words)), owners, read, num_words, 0
@@ -204,7 +204,11 @@ def _whole(texts: _Texts, read: Booleans, num_words: Integers) -> Items:
 def _cut(
     texts: _Texts, read: Booleans, num_words: Integers, windows: Windows, *, partition: bool
 ) -> Items:
-    """Return long sentences as several items, their windows, and others as one item each."""
+    """Return each window of a long sentence, and each other sentence, as one item.
+
+    With ``windows.truncate``, a long sentence has its first window only. ``read``: bool [T], the
+    tokens that the model's head may read. ``partition``: see :func:`encode_words`.
+    """
     room = windows.max_length - texts.before - texts.after
     index: list[Integers] = []
     kept: list[Booleans] = []
@@ -285,7 +289,8 @@ def window_contexts(words: Integers, room: int, overlap: int) -> list[WordWindow
 def _owners(windows: list[WordWindow], num_words: int) -> Integers:
     """Return the index of the window that each word belongs to; -1: the word has no token.
 
-    It is the window with the most tokens on both sides of the word; of equals the first.
+    It is the window in which the smaller of the numbers of tokens before and after the word is
+    greatest; of equals the first.
     """
     best = np.full(num_words, -1, np.int64)
     owners = np.full(num_words, -1, np.int64)

@@ -31,7 +31,10 @@ class TokenSpan(NamedTuple):
 
 
 def _of_row(name: str, what: str, span: type[CharSpan | TokenSpan] | None = None) -> Any:
-    """Make a method, such as ``token_to_word``, that calls the one of a :class:`RowEncoding`."""
+    """Make a method of :class:`BatchEncoding` that calls the method ``name`` of one of its rows.
+
+    ``what``: what it returns, for its docstring. ``span``: the class of a returned range.
+    """
     unit = name.partition("_to_")[0]
     names = (f"batch_or_{unit}_index", f"{unit}_index", "sequence_index")
 

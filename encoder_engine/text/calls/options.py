@@ -61,7 +61,7 @@ class CallOptions:
 
     @property
     def fills(self) -> dict[str, int]:
-        """The number that padding tokens have in each field of integers, by the field's name."""
+        """The value of padding in each field of integers, by the field's name."""
         return {
             "input_ids": self.pad_id,
             "token_type_ids": self.pad_type_id,
@@ -101,7 +101,7 @@ class RememberedOptions:
 
 
 def _typed(key: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return a cache key with its values' types: 8 is accepted where the equal 8.0 is refused."""
+    """Return a cache key that has its values' types too: 8 equals 8.0, but only 8 is accepted."""
     return (key, *map(type, key))
 
 
@@ -121,7 +121,10 @@ def choose_columns(
 
 
 def one_of(value: object, known: tuple[str, ...], name: str) -> str:
-    """Return the string in ``known`` that equals an argument, such as an enum of transformers."""
+    """Return the string in ``known`` that equals an argument, such as an enum of transformers.
+
+    Raises :class:`InputError` if none does.
+    """
     for word in known:
         if value == word:
             return word

@@ -159,7 +159,7 @@ class WordPieceJoiner:
         return first + "".join([inner.get(token) or self._piece(token) for token in tokens[1:]])
 
     def _piece(self, token: str) -> str:
-        """Return what a token adds to a text that it does not begin."""
+        """Return what a token that is not the first of a text adds to the text."""
         prefix = self._spec.prefix
         piece = token.removeprefix(prefix) if token.startswith(prefix) else " " + token
         if self._spec.cleanup:

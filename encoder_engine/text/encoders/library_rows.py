@@ -50,7 +50,7 @@ class Tokens(NamedTuple):
     blanks: IntArray | None = None
 
     def cut(self, kept: Range, trim: OffsetTrim | None) -> Tokens:
-        """Return a range of the tokens, with the offsets that they have in a row."""
+        """Return a range of the tokens; ``trim``: leave white space out of their offsets."""
         start, stop = kept
         ids = self.ids[start:stop]
         if self.spans is None or self.words is None:

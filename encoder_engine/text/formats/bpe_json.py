@@ -206,9 +206,10 @@ def _read_splitting(node: JsonValue, normalizer: tuple[NormalizerStep, ...]) -> 
 
 
 def _read_pattern(node: JsonValue, *, regex: bool) -> WordPattern:
-    """Return the rule for words of the pre-tokenizer that comes before ByteLevel.
+    """Return the rule for cutting words that a pre-tokenizer before ByteLevel stands for.
 
     ``regex``: ByteLevel also splits by GPT-2's pattern.
+    Raises :class:`TokenizerFileError` for a rule that the engine does not implement.
     """
     kind = node.kind()
     if kind == "Digits" and regex:

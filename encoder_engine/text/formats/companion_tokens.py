@@ -1,4 +1,7 @@
-"""Added tokens in tokenizer_config.json and special_tokens_map.json, in transformers' order."""
+"""Collects the added tokens that tokenizer_config.json and special_tokens_map.json name.
+
+Their order is that in which transformers adds them.
+"""
 
 from __future__ import annotations
 

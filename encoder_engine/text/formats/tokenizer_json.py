@@ -85,7 +85,7 @@ def spec_from_content(content: bytes, path: Path) -> TokenizerSpec:
 
 
 def read_exactly(top: JsonValue) -> TokenizerSpec:
-    """Read a parsed tokenizer.json for the engine, or else for Hugging Face tokenizers."""
+    """Read a parsed tokenizer.json, to encode by the engine or else by Hugging Face tokenizers."""
     try:
         return spec_from_json(top)
     except TokenizerFileError as refusal:

@@ -68,7 +68,7 @@ class WordPieceSpec:
 
     @property
     def num_ids(self) -> int:
-        """The number of pieces: the id of the first added token that is not among them."""
+        """The number of pieces; added tokens that are not among them get ids from it on."""
         return len(self.vocab)
 
     @property

@@ -51,7 +51,7 @@ PrependScheme = Literal["always", "first", "never"]
 
 @dataclass(frozen=True, kw_only=True)
 class CharsmapStep:
-    """Applies SentencePiece's compiled rules to a text's graphemes, else to their characters."""
+    """Applies SentencePiece's compiled rules to each grapheme of a text, else to its characters."""
 
     charsmap: bytes = field(repr=False)
 
@@ -139,7 +139,7 @@ class UnigramSpec:
 
     @property
     def num_ids(self) -> int:
-        """The id of the first added token that is not in the vocabulary: the number of pieces."""
+        """The number of pieces; added tokens that are not among them get ids from it on."""
         return len(self.pieces)
 
     @property
@@ -191,7 +191,7 @@ class SentencePieceSpec:
 
     @property
     def num_ids(self) -> int:
-        """The id of the first added token that is not in the vocabulary: the number of pieces."""
+        """The number of pieces; added tokens that are not among them get ids from it on."""
         return len(self.pieces)
 
     @property

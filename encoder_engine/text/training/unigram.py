@@ -30,7 +30,7 @@ NUM_THREADS = 4
 
 @dataclass(frozen=True, kw_only=True)
 class UnigramResult:
-    """A trained tokenizer: its tokenizer.json as text, and sentencepiece's model if it trained."""
+    """A trained tokenizer: tokenizer.json as text, and the .model file if sentencepiece trained."""
 
     tokenizer_json: str
     sentencepiece_model: bytes | None

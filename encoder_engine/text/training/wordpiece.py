@@ -24,7 +24,7 @@ PREFIX = "##"
 
 
 class Alphabet:
-    """Counts the characters of normalized lines, apart at the start of words and inside words."""
+    """Counts the characters of normalized lines: those that begin a word apart from the others."""
 
     def __init__(self, normalizer: BertNormalizerSpec) -> None:
         normalizers, pre_tokenizers = _import("normalizers"), _import("pre_tokenizers")

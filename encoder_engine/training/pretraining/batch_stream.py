@@ -74,7 +74,7 @@ class BatchStream:
     def _slices(
         self, start: int, stop: int, position: Position, count: Callable[[int], int]
     ) -> Iterator[tuple[list[Slice], int, Position]]:
-        """Yield the fields of each step's :class:`StepBatches`, with slices for its batches.
+        """Yield, for each step, the fields of :class:`StepBatches` with slices instead of inputs.
 
         A slice names the sequences of a micro-batch, before they are read and masked.
         """

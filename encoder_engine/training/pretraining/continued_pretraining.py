@@ -127,9 +127,10 @@ def load_masked_lm(path_or_hub_id: str, corpus: Corpus) -> MaskedLM:
 
 
 def _check_size(encoder: Encoder, corpus: Corpus, num_new: int) -> int:
-    """Return the id of the corpus's first new token: the table's rows from that index on are spare.
+    """Return the id of the corpus's first new token, which the checkpoint does not know.
 
-    Raises :class:`ConfigError` if the encoder's embedding table has fewer rows.
+    The embedding table may have more rows than that: spare ones. Raises :class:`ConfigError` if it
+    has fewer.
     """
     known, first = encoder.spec.embedding.vocab_size, corpus.vocabulary.size - num_new
     if known < first:

@@ -48,7 +48,7 @@ class Evaluation:
         return slices
 
     def _inputs(self) -> Iterator[tuple[Inputs, bool]]:
-        """Yield this process's batches, and whether each counts or is a repetition.
+        """Yield this process's batches, and whether each counts; a repeated batch does not.
 
         Every process gets the same number, because FSDP runs in step. Random draws of the model,
         such as ELECTRA's tokens, are seeded by the batch's index over all processes.

@@ -151,7 +151,7 @@ def spanbert() -> TrainingRecipe:
 
 
 def retromae() -> TrainingRecipe:
-    """Return RetroMAE-base's recipe: a decoder of the encoder's first row (Xiao et al. 2022)."""
+    """Return RetroMAE-base's recipe: a decoder rebuilds texts from vectors (Xiao et al. 2022)."""
     return TrainingRecipe(
         model=ModelRecipe(config=_bert(768, 12, 12)),
         data=DataRecipe(form="sentences", max_length=512, workers=4),

@@ -192,7 +192,10 @@ class Pretraining(Course):
 
 
 def _further(directory: Path, changes: list[str]) -> str:
-    """Return advice on training a finished run longer; empty unless only ``run.steps`` changed."""
+    """Return the end of an error message: how to train a finished run longer.
+
+    "" unless ``run.steps`` is the only changed setting.
+    """
     if len(changes) != 1 or not changes[0].startswith("run.steps "):
         return ""
     return f"; to train it further, start a new run from the model {directory / 'model'}"

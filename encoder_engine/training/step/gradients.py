@@ -120,7 +120,7 @@ class Gradients:
         torch.manual_seed(int(drawn.generate_state(1)[0]))
 
     def scales(self, terms: Mapping[str, float]) -> dict[str, float]:
-        """Return, by loss name, the factor of the loss's sum in the loss that is differentiated."""
+        """Return, by name, the factor by which each loss's sum enters the loss to differentiate."""
         # DDP and FSDP average gradients over ranks: multiplied by their number beforehand.
         size = self._world.size
         return {n: w * size / max(terms[n], 1.0) for n, w in self._model.weights.items()}

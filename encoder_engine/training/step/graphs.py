@@ -97,7 +97,7 @@ class StepGraphs:
         return self._update is not None and any(part.graph for part in self._parts.values())
 
     def begin(self, parts: Sequence[Inputs]) -> None:
-        """Begin a step: zero the loss totals, and capture graphs of layouts used before."""
+        """Begin a step: zero the loss totals; capture graphs of layouts that ``parts`` repeat."""
         self.totals.zero_()
         if not uses_graphs(self._device):
             if self._device.type != "cuda":
@@ -156,7 +156,7 @@ class StepGraphs:
         return found
 
     def differentiate(self, static: StepInputs) -> None:
-        """Compute the micro-batch in a layout's buffers; add up its losses and gradients."""
+        """Compute the micro-batch in a layout's buffers; add to ``totals`` and the gradients."""
         with self._casting():
             found = self._model(static.inputs())
             sums = [found[name].total for name in self._names]
