@@ -237,7 +237,7 @@ def each_file_once() -> Iterator[None]:
 
 
 def once(purpose: str, path: Path, read: Callable[[Path], Found]) -> Found:
-    """Return ``read(path)``, or within :func:`each_file_once` an earlier result for ``purpose``."""
+    """Return ``read(path)``; within :func:`each_file_once`, call it once for a purpose and path."""
     known = _READ.get()
     if known is None:
         return read(path)

@@ -100,7 +100,7 @@ class _Terms(TypedDict):
 class SelfAttention(nn.Module):
     """Multi-head self-attention; query, key and value are one GEMM.
 
-    ``constants``: tables of angles, slopes and buckets that blocks share, by what determines them.
+    ``constants``: tables of angles and slopes, which blocks with equal parameters share.
     """
 
     def __init__(

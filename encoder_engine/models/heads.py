@@ -141,7 +141,7 @@ class _PlainModel(HeadModel):
 
 
 class NextSentence(_PlainModel):
-    """An encoder with a head for pairs of segments, [B, 2]: whether they are as in the text.
+    """An encoder with a head that tells whether two segments follow each other in the text: [B, 2].
 
     In BERT's negatives the second segment is of another text, in ALBERT's the two are exchanged.
     """
@@ -168,7 +168,7 @@ class TokenClassification(_PlainModel):
 
 
 class ReplacedTokens(HeadModel):
-    """An encoder with a head that detects replaced tokens (ELECTRA): logits [T], positive if so."""
+    """A model that detects replaced tokens (ELECTRA): logits [T], positive for replaced ones."""
 
     task = "replaced-tokens"
 

@@ -234,7 +234,7 @@ def _described(shapes: dict[str, tuple[int, ...]]) -> str:
 
 
 def read_sparse_pooling(folder: Path) -> dict[str, Any]:
-    """Return the pooling and the activation that a SpladePooling module states."""
+    """Return what a SpladePooling module states, under the keys ``pooling`` and ``activation``."""
     config = read_value(folder / "config.json")
     names = {"pooling_strategy": "pooling", "activation_function": "activation"}
     config.only_keys((*names, "embedding_dimension", "word_embedding_dimension"))

@@ -31,7 +31,10 @@ def is_kept(word, dropout):
 
 @triton.jit
 def _without_bits(place):
-    """Clear bits 0 and 3, by differences: unlike masks, LLVM folds them for each of many uses."""
+    """Clear bits 0 and 3 of a position, by subtraction.
+
+    LLVM folds the subtractions at each of many uses, but not a mask.
+    """
     place -= place & 8
     return place - (place & 1)
 

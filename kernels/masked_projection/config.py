@@ -67,10 +67,11 @@ def tiles_of_a_split(row_blocks: int, num_tiles: int, processors: int) -> int:
 
 
 def whole_vectors(num_columns: int, itemsize: int) -> list[slice]:
-    """Return the logits' columns in one or two slices: those in whole vectors, and the rest.
+    """Return one or two slices of the logits' columns: as many as whole vectors hold, and the rest.
 
-    cuBLAS takes kernels made for Ampere where rows are no whole vectors: products of BERT's 30,522
-    columns in bfloat16 ran at a third of the peak of an NVIDIA H200.
+    A vector is what one memory access reads, 16 bytes. cuBLAS takes kernels made for Ampere where
+    rows are not whole vectors: products of BERT's 30,522 columns in bfloat16 ran at a third of the
+    peak of an NVIDIA H200.
     """
     multiple = VECTOR // itemsize
     whole = num_columns // multiple * multiple
@@ -79,5 +80,5 @@ def whole_vectors(num_columns: int, itemsize: int) -> list[slice]:
 
 
 def padded(vocab_size: int) -> int:
-    """Return the number of columns, padding included, of a row of stored logits."""
+    """Return the columns in memory of a row of stored logits: ``vocab_size`` and padding."""
     return -(-vocab_size // ROW_MULTIPLE) * ROW_MULTIPLE

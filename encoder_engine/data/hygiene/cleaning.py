@@ -222,7 +222,10 @@ class Cleaner:
         return copies
 
     def _copied(self, place: int, digests: Sequence[bytes]) -> tuple[str, int] | None:
-        """Return "exact" or "near duplicate" and the kept row that a text copies, or None."""
+        """Return the kind of duplicate and the kept row that text ``place`` copies; None: no copy.
+
+        The kind is ``"exact duplicate"`` or ``"near duplicate"``.
+        """
         if digests and (row := self._seen.get(digests[place])) is not None:
             return "exact duplicate", row
         if self._near is not None and (row := self._near.find(place)) is not None:

@@ -162,7 +162,10 @@ def unstack_array(origin: Origin, parameter: Array) -> dict[str, Array]:
 
 
 def raise_of_unstored(origin: Origin) -> NoReturn:
-    """Raise :class:`UnsupportedFeatureError`: rows that no checkpoint stores are not zero."""
+    """Raise :class:`UnsupportedFeatureError` for rows that must be zero and are not.
+
+    Checkpoints of the family do not store these rows.
+    """
     raise UnsupportedFeatureError(
         f"the parameter of {' and '.join(origin.names)} has further rows, which must be zero "
         "because a checkpoint of this family does not store them; some are not"

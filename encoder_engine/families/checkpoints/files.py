@@ -215,7 +215,7 @@ def _download(hub_id: str, hub: HubKeywords) -> Path:
 
 
 def _patterns_of_bin(directory: Path) -> list[str]:
-    """Return glob patterns of ``.bin`` files: those of modules without a safetensors file."""
+    """Return glob patterns of ``.bin`` files to download: of modules without safetensors."""
     patterns = []
     for place, kind in _module_types(directory).items():
         names = [path.name for path in (directory / place).glob("*.safetensors")]

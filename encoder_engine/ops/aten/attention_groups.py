@@ -121,7 +121,7 @@ def _scores_of_vectors(rows_nHLD: Tensor, vectors_NHD: Tensor) -> Tensor:
 
 
 def entries_of(distance: Tensor, bias_HR: Tensor) -> Tensor:
-    """Return the index in the relative bias of each distance, clamped to its ends."""
+    """Return each distance's column in the relative bias; out of reach, the first or last."""
     reach = bias_HR.shape[1] // 2
     return distance.clamp(-reach, reach) + reach
 

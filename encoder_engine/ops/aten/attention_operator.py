@@ -176,7 +176,10 @@ def _parts(call: Call) -> Iterator[_Part]:
 
 
 def _pieces(group: Group, call: Call) -> Iterator[Group]:
-    """Split a group of sequences into smaller ones, each with at most ``MOST_SCORES`` scores."""
+    """Split a group of sequences into smaller ones of at most ``MOST_SCORES`` scores each.
+
+    A single sequence is not split, and may have more.
+    """
     at_once = MOST_SCORES // (call.query_MHD.shape[1] * group.num_queries * group.length)
     rows = _indices(group.rows, call).view(-1, group.length)
     queries = _indices(group.queries, call).view(-1, group.num_queries)
