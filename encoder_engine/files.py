@@ -334,7 +334,10 @@ def _records(site: Path, package: str) -> list[Path]:
 
 
 def _names(directory: Path) -> list[str]:
-    """Return the names in a directory, or []. A glob takes longer than loading a tokenizer."""
+    """Return the names in a directory; [] if it cannot be listed.
+
+    A glob would take longer than loading a tokenizer.
+    """
     try:
         with os.scandir(directory) as entries:
             return [entry.name for entry in entries]

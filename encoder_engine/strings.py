@@ -22,7 +22,7 @@ def find_surrogate(text: str) -> int | None:
 
 
 def describe_surrogate(text: str, index: int) -> str:
-    """Return a message on a lone surrogate: index, remedy; as csrc/bindings/errors.cpp does."""
+    """Return a message on a lone surrogate, worded as in csrc/bindings/errors.cpp."""
     return (
         f"a lone surrogate U+{ord(text[index]):04X} at character {index}, which no UTF-8 encodes; "
         "mend it with text.encode('utf-16', 'surrogatepass').decode('utf-16', 'replace')"

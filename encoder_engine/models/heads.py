@@ -39,7 +39,7 @@ __all__ = [
 
 
 class HeadModel(HeadNetwork):
-    """An encoder and a head; :meth:`from_pretrained` loads both, else the head is random.
+    """An encoder and a head: :meth:`from_pretrained` loads both, the constructor draws the head.
 
     ``num_labels``: for tasks with labels; by default the number in the encoder's configuration.
     Raises :class:`UnsupportedFeatureError` where the family has no head for the task.
@@ -156,7 +156,7 @@ class SequenceClassification(_PlainModel):
 
 
 class MultipleChoice(_PlainModel):
-    """An encoder with a head that scores each choice of a question, a sequence each: [B, 1]."""
+    """An encoder with a head that scores a question's choices, each a sequence: [B, 1]."""
 
     task = "multiple-choice"
 

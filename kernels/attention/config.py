@@ -100,7 +100,7 @@ GLUON_LAUNCHES = {
 
 
 class GluonBackwardLaunch(NamedTuple):
-    """Launch shape of the backward kernel in Gluon: stages of its ring, place of the query's sums.
+    """Launch shape of the backward kernel in Gluon: stages of its ring buffer, place of sums.
 
     ``sum_blocks``: how many blocks of 64 query rows have the sum of their gradient in shared
     memory. If it is 0, all sums are in scratch memory.

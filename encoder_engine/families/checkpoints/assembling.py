@@ -110,7 +110,8 @@ class Assembly:
         """Read one parameter; see :meth:`read`.
 
         ``mapped``: a parameter that is stored as one tensor is a view of the file's pages,
-        read-only. ``gathered``: few of its rows will be read, so the check must not touch pages.
+        read-only. ``gathered``: few of its rows will be used, so its values are checked block by
+        block from the file, without touching its mapped pages.
         """
         origin = self._sources[name]
         stored = {their: self._stored.pop(their) for their in origin.names}

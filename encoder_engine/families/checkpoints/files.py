@@ -457,7 +457,10 @@ def _map_tensor(
 
 @contextmanager
 def _naming_file(path: Path) -> Iterator[None]:
-    """Raise :class:`CheckpointFileError` with ``path`` for errors in reading a safetensors file."""
+    """Raise :class:`CheckpointFileError` with ``path`` in place of errors within the context.
+
+    These are the errors of reading a safetensors file.
+    """
     try:
         yield
     except (SafetensorError, OSError, ValueError, RuntimeError, KeyError) as error:

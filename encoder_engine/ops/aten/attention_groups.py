@@ -149,8 +149,9 @@ def _attend(
 ) -> Tensor:
     """Call SDPA so that, on a CPU, a sequence's bits do not depend on the other sequences.
 
-    Two things would: rows that are not aligned to vectors, since their alignment depends on the
-    rows before; and a single head of one sequence, which MKL splits among threads.
+    Otherwise they would depend on them in two cases: rows that are not aligned to vectors, since
+    the alignment depends on the rows before; and a single head of one sequence, which MKL splits
+    among threads. Neither is done for gradients or with dropout.
     """
     num_sequences, num_heads, _, head_dim = query_nHQD.shape
     group = num_heads // key_nKLD.shape[1]

@@ -151,9 +151,9 @@ def _rows_of(rows: bytes) -> Tensor:
 
 
 def _parts(call: Call) -> Iterator[_Part]:
-    """Yield the attention weights of a call in parts of bounded size, dropout drawn from its seed.
+    """Yield the attention weights of a call in parts of bounded size.
 
-    Forward and backward thus get the same parts.
+    Dropout is drawn from the call's seed, so forward and backward get the same parts.
     """
     wide = torch.promote_types(call.query_MHD.dtype, torch.float32)
     generator = torch.Generator(call.query_MHD.device)
