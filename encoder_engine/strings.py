@@ -8,7 +8,7 @@ __all__ = ["describe_surrogate", "find_surrogate", "from_arrow"]
 
 
 def from_arrow(values: Any) -> Any:
-    """Return a pyarrow array as a list of Python's ``str``; other values unchanged."""
+    """Return a pyarrow array as a list of Python's objects; other values unchanged."""
     return values.to_pylist() if hasattr(values, "to_pylist") else values
 
 

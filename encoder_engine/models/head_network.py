@@ -140,7 +140,7 @@ class HeadNetwork(nn.Module):
     def _count_outputs(self, num_labels: int | None) -> int:
         """Return the number of the head's outputs.
 
-        If ``num_labels`` differs from the configuration's, it is set there, with new label names.
+        If ``num_labels`` is not the configuration's number of labels, that gets new label names.
         """
         has_labels = self.task != "masked-lm" and self.layout.num_outputs is None
         if has_labels and num_labels is not None and num_labels != count_labels(self.config):

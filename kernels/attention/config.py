@@ -270,7 +270,10 @@ def _hopper(head_dim: int, extras: Extras, longest: Longest) -> Launches:
 
 
 def _shortened(launches: Launches, head_dim: int, longest: Longest) -> Launches:
-    """Return ``launches`` with blocks of 64 queries and 4 warps if no sequence has more queries."""
+    """Return ``launches`` with blocks of 64 queries and 4 warps if no sequence has more queries.
+
+    Where the most queries are not known, ``launches`` is returned unchanged.
+    """
     if not 0 < longest.queries <= 64:
         return launches
     keys = min(launches.forward.block_keys, 64)

@@ -72,7 +72,10 @@ class Gradients(NamedTuple):
 
 
 class Forward(Protocol):
-    """Type of functions that compute attention: contiguous output, log-sum-exps [H, M] or empty."""
+    """Type of functions that compute attention.
+
+    They return the output, contiguous, and log-sum-exps [H, M] or an empty tensor.
+    """
 
     def __call__(self, call: Call) -> tuple[Tensor, Tensor]: ...  # noqa: D102
 

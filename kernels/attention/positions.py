@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def position_constants(call: Call) -> dict[str, int]:
-    """Return the kernels' constants of disentangled attention; all are 0 without it."""
+    """Return the compile-time constants of disentangled attention; all are 0 without it."""
     given = (call.position_key_NHD, call.position_query_NHD)
     if call.entries_R is None:
         return {"POSITIONS": 0, "ENTRIES_REACH": 0, "NUM_ENTRIES": 0}

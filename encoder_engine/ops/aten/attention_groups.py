@@ -151,7 +151,7 @@ def _attend(
 
     Otherwise they would depend on them in two cases: rows that are not aligned to vectors, since
     the alignment depends on the rows before; and a single head of one sequence, which MKL splits
-    among threads. Neither is done for gradients or with dropout.
+    among threads. With gradients or dropout they may depend on them.
     """
     num_sequences, num_heads, _, head_dim = query_nHQD.shape
     group = num_heads // key_nKLD.shape[1]
