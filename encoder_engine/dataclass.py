@@ -160,7 +160,10 @@ def _delete(self: Any, name: str) -> None:
 
 
 def _is_frozen(instance: Any, name: str) -> bool:
-    """Return whether an attribute cannot be set: any; in a plain subclass, only a field."""
+    """Return whether the attribute ``name`` of an instance of a frozen dataclass cannot be set.
+
+    That is every attribute; in a subclass that is not itself a dataclass, only the fields.
+    """
     cls = type(instance)
     return "__dataclass_fields__" in vars(cls) or name in cls.__dataclass_fields__
 

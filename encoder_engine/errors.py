@@ -333,7 +333,7 @@ class MissingDependencyError(EncoderEngineError, ImportError):
 
 
 def install_command(library: str, extra: str | None = None) -> str:
-    """Return the command that installs a library, alone or by an extra of a checkout."""
+    """Return the command that installs a library, and with ``extra`` also that for a checkout."""
     command = f"pip install '{library}'"
     return command if extra is None else f"{command}, or in the checkout: pip install '.[{extra}]'"
 

@@ -237,7 +237,7 @@ def each_file_once() -> Iterator[None]:
 
 
 def once(purpose: str, path: Path, read: Callable[[Path], Found]) -> Found:
-    """Return ``read(path)``, or within :func:`each_file_once` an earlier result for ``purpose``."""
+    """Return ``read(path)``; within :func:`each_file_once`, call it once for a purpose and path."""
     known = _READ.get()
     if known is None:
         return read(path)
@@ -334,7 +334,10 @@ def _records(site: Path, package: str) -> list[Path]:
 
 
 def _names(directory: Path) -> list[str]:
-    """Return the names in a directory, or []. A glob takes longer than loading a tokenizer."""
+    """Return the names in a directory; [] if it cannot be listed.
+
+    A glob would take longer than loading a tokenizer.
+    """
     try:
         with os.scandir(directory) as entries:
             return [entry.name for entry in entries]

@@ -99,7 +99,7 @@ class JsonValue:
         return self.source.error(f"{self.where} must be {kind}{came}{hint}{self.source.mend}")
 
     def at(self, value: Any, path: str) -> Self:
-        """Wrap another value of the same source; ``path``: added to this one's, as ``[3]``."""
+        """Wrap another value of the same source; ``path``: appended to this one's, as ``[3]``."""
         return type(self)(value, self.source, self.path + path)
 
     def object(self) -> dict[str, Any]:

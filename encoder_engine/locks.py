@@ -85,9 +85,9 @@ def _alive(process: str) -> bool:
 class FolderLock:
     """A context that one process at a time enters for a folder: holds a lock file, then removes it.
 
-    The system releases the lock of a killed process: a lock file without a holder is taken over. A
-    file or link of that name that is not a lock is refused and left alone. So is every folder on
-    Windows.
+    The system releases the lock of a killed process: a lock file without a holder is taken over.
+    Raises :class:`LockedError` where another process holds the lock. Raises :class:`OutputError` on
+    Windows, and for a file or link of that name that is not a lock, which is left alone.
     """
 
     def __init__(self, folder: Path) -> None:

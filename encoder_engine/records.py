@@ -1,4 +1,4 @@
-"""Folders that one process at a time writes, and that it resumes only with equal settings."""
+"""Locks the folder of a run, and compares settings: only equal ones resume an interrupted run."""
 
 from __future__ import annotations
 

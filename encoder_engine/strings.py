@@ -8,7 +8,7 @@ __all__ = ["describe_surrogate", "find_surrogate", "from_arrow"]
 
 
 def from_arrow(values: Any) -> Any:
-    """Return an array of pyarrow as a list, since its items are not ``str``; others unchanged."""
+    """Return a pyarrow array as a list of Python's objects; other values unchanged."""
     return values.to_pylist() if hasattr(values, "to_pylist") else values
 
 
@@ -22,7 +22,7 @@ def find_surrogate(text: str) -> int | None:
 
 
 def describe_surrogate(text: str, index: int) -> str:
-    """Return a message on a lone surrogate: index, remedy; as csrc/bindings/errors.cpp does."""
+    """Return a message on a lone surrogate, worded as in csrc/bindings/errors.cpp."""
     return (
         f"a lone surrogate U+{ord(text[index]):04X} at character {index}, which no UTF-8 encodes; "
         "mend it with text.encode('utf-16', 'surrogatepass').decode('utf-16', 'replace')"

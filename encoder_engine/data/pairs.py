@@ -28,7 +28,7 @@ NUM_SPECIAL = 3
 
 
 class Segment(NamedTuple):
-    """Tokens ``start`` to ``stop - 1`` of a shard: the one that holds the run ``number``."""
+    """A text segment: tokens ``start`` to ``stop - 1`` of the shard that holds run ``number``."""
 
     number: int
     start: int
@@ -131,7 +131,10 @@ class Pairs:
         return first, Segment(other, begin, min(end, begin + stop - split)), False
 
     def _split(self, number: int, generator: np.random.Generator) -> int:
-        """Draw where run ``number`` is split: between sentences; a single one at any token."""
+        """Draw the token at which run ``number`` is split: the first of a sentence.
+
+        A run of a single sentence is split at any token.
+        """
         shard = self.corpus.shards[self.runs.shards[number]]
         start, stop = int(self.runs.starts[number]), int(self.runs.stops[number])
         low, high = np.searchsorted(shard.sentences, (start + 1, stop))

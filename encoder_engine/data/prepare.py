@@ -325,7 +325,7 @@ def _begin(directory: Path, settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def _changes(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """Describe each setting that differs between two runs; a source in JSON, key by key."""
+    """Describe each setting that differs between two runs; of a source in JSON, each key."""
     return describe_changes(_with_parts(before), _with_parts(now), _describe)
 
 

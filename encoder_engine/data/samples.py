@@ -99,9 +99,9 @@ class Samples:
 
 
 def after_special(special: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """Return which tokens directly follow a special one: there, the rest of a cut word is a word.
+    """Return for each token whether it directly follows a special token, bool [T].
 
-    ``special`` and the result are bool [T].
+    Such a token begins a word, also where the text was cut within one. ``special``: bool [T].
     """
     return np.concatenate([np.zeros(1, np.bool_), special[:-1]])[: len(special)]
 
@@ -217,9 +217,10 @@ def _cut_shard(
 
 
 def _last_that_fits(sentences: Numbers, borders: Numbers, start: int, room: int) -> tuple[int, int]:
-    """Return the end of the last sentence that fits in ``room``, and the separators before it.
+    """Return the end of the last sentence that fits in ``room``, and the separators up to there.
 
-    ``borders``: the first tokens of the next documents; each one crossed takes a separator.
+    ``borders``: the first tokens of the next documents; each one crossed takes a separator. A first
+    sentence longer than ``room`` is cut.
     """
     separators = 0
     while True:

@@ -206,7 +206,7 @@ def refuse_compiled(directory: Path, request: EngineRequest) -> str | None:
 
 
 def torch_engine(purpose: str) -> Any:
-    """Return ``engine/module.py``, the engine of PyTorch modules, imported here.
+    """Import and return ``engine/module.py``, the engine of PyTorch modules.
 
     ``purpose``: what needs PyTorch, for the message of :class:`MissingDependencyError`.
     """
@@ -306,7 +306,7 @@ def _load_compiled(
 
 
 def _import_compiled() -> Any | None:
-    """Return ``engine/compiled.py``, imported here; None: the extension is not built."""
+    """Import and return ``engine/compiled.py``; None: the extension is not built."""
     try:
         from encoder_engine.engine import compiled
     except ImportError as error:

@@ -274,7 +274,7 @@ def _sigmoid(logits_BC: Vectors) -> Vectors:
 
 
 def _sparse_weights(logits: Vectors, activation: SparseActivation) -> Vectors:
-    """Return the weights that ``activation`` makes of the logits, written over them."""
+    """Turn logits into the weights of a sparse vector by ``activation``, in place; return them."""
     # NaN stays NaN, to be found.
     weights = np.log1p(np.maximum(logits, 0, out=logits), out=logits)
     return np.log1p(weights, out=weights) if activation == "log1p_relu" else weights
@@ -282,7 +282,7 @@ def _sparse_weights(logits: Vectors, activation: SparseActivation) -> Vectors:
 
 @contextmanager
 def _memory() -> Iterator[None]:
-    """Raise :class:`OutOfDeviceMemoryError` in place of a lack of memory within the context."""
+    """Raise :class:`OutOfDeviceMemoryError` in place of a MemoryError within the context."""
     try:
         yield
     except MemoryError as error:

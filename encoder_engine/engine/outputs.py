@@ -80,8 +80,8 @@ class Logits(NamedTuple):
 class VocabularyWeights(NamedTuple):
     """Requests, for each sequence, a weight of every token of the vocabulary, [B, V] (SPLADE).
 
-    A masked language model's logits become ``log(1 + relu(logit))``, with ``"log1p_relu"`` with the
-    logarithm taken twice, and are pooled over the sequence's positions.
+    A masked language model's logits become ``log(1 + relu(logit))``, and are pooled over the
+    sequence's positions. ``activation="log1p_relu"``: the logarithm is taken twice.
     """
 
     pooling: SparsePooling = "max"

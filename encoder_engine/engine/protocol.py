@@ -33,7 +33,7 @@ Vectors = np.ndarray[Any, np.dtype[np.float32]]
 
 
 class OutOfDeviceMemoryError(Exception):
-    """A batch did not fit into the device's memory, which is free again; it may be split."""
+    """A batch did not fit into the device's memory, which is free again; a smaller one may fit."""
 
 
 class Engine(Protocol):

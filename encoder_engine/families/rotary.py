@@ -76,7 +76,10 @@ def _scaled(
 
 
 def _yarn_ramp(width: int, scaling: RotaryScaling, base: float) -> npt.NDArray[np.float64]:
-    """Return by how much YaRN divides each frequency: 0 not, 1 by the factor (Peng et al. 2024)."""
+    """Return YaRN's change of each frequency, from 0 (none) to 1 (divided by the factor).
+
+    Float64 [width / 2] (Peng et al. 2024).
+    """
 
     def place_of(rotations: float) -> float:
         length = scaling.original_length / (rotations * 2.0 * math.pi)

@@ -329,7 +329,7 @@ def _keeps_bytes(block: BlockWeights) -> bool:
 
 
 def _gates_at_once(block: BlockWeights) -> bool:
-    """Return whether the matrix product itself can apply the gate, its first half, to its second.
+    """Return whether the matrix product of a gated layer can multiply its two halves itself.
 
     Each half must be whole panels of the packed weight.
     """

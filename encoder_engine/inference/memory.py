@@ -65,10 +65,11 @@ def address(array: Array | None) -> int:
 class MappedFiles:
     """Memory-mapped files of a model, with a check that they were not written to since.
 
-    A file that another file replaces keeps its mapped pages. A file that is written to does not,
-    and its size or modification time shows that. If a copy restored both, the status change time
-    differs, as it also does after a rename or a change of owner: then samples of the content are
-    compared. The files stay open, so neither relative paths nor new files of the same name matter.
+    A file that another one replaces under its name keeps its mapped pages. A file that is written
+    to does not: its size or modification time has changed then. Where only the status change time
+    differs, as after a rename, a change of owner, or a copy that restored the other two, samples of
+    the content are compared. The files stay open, so neither relative paths nor new files of the
+    same name matter.
     """
 
     def __init__(self, paths: Iterable[Path]) -> None:

@@ -163,7 +163,10 @@ class CompiledNetwork:
         return program
 
     def selected_by(self, mode: str) -> Rows | None:
-        """Return which rows a pooling mode reads, if the last layer can compute only these."""
+        """Return the rows that a pooling mode reads, ``"first"`` or ``"last"`` of each text.
+
+        None: the mode reads all rows, or the last layer cannot compute some rows alone.
+        """
         chosen: dict[str, Rows] = {"cls": "first", "lasttoken": "last"}
         return chosen.get(mode) if self.can_select else None
 

@@ -44,7 +44,7 @@ class QuantizedRows(NamedTuple):
 
 
 class Heads(NamedTuple):
-    """Attention heads in a program's buffer: its index, their first element, elements per row."""
+    """Where attention heads are: the buffer's index, their first element in a row, row width."""
 
     buffer: int
     first: int
@@ -74,8 +74,7 @@ class Program:
     """A list of native operations on buffers of float32 or bfloat16 rows; most methods append one.
 
     Buffers are named by their indices; ``INPUT`` and ``OUTPUT`` are the caller's. A buffer's domain
-    is
-    the kind of items that have a row in it: tokens, selected tokens, global tokens, texts, keys.
+    is the kind of items that have a row in it: tokens, selected tokens, global tokens, texts, keys.
     The layers must be in ``dtype``, or int8: nothing is checked here.
 
     selects: how the rows of the domain ``"selected"`` are chosen; None: no rows are selected.

@@ -4,8 +4,8 @@ How it works: MLPs compute a vector of a span's first word and of its last word.
 both, concatenated, to the span's vector, and its dot product with a label's vector is the score.
 The third MLP's first layer is linear in the two words, so it is computed once per word instead of
 per span, and its second layer is multiplied into the labels. A span then costs an addition, a ReLU
-and C dot products instead of
-two dense layers: for 12 spans a word and 10 labels a fiftieth of the multiplications.
+and C dot products instead of two dense layers: for 12 spans a word and 10 labels a fiftieth of the
+multiplications.
 
 Dimensions: T tokens, M words and N items of a batch, W words and K widths of spans of an item, C
 labels, D features, F = 4 D.
@@ -45,8 +45,8 @@ _SPAN = "span_rep_layer.span_rep_layer"
 class WordRows(NamedTuple):
     """Which tokens of a batch belong to which word and to which label.
 
-    tokens: int64 [T'], the indices of words' tokens; words: the word of each, ascending from 0 to M
-    - 1.
+    tokens: int64 [T'], the indices of words' tokens.
+    words: int64 [T'], the word of each of these tokens, ascending from 0 to M - 1.
     offsets: int64 [N + 1], the first word of each item, then M.
     labels: int64 [N, C], the index of each label's token.
     """

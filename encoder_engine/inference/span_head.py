@@ -87,7 +87,10 @@ class CompiledSpanHead:
     def _summaries(
         self, hidden_MD: Rows, offsets: Integers, num_threads: int
     ) -> Iterator[tuple[Integers, Integers, Rows]]:
-        """Yield, for each width of spans, first rows [N], last rows [N] and g's part, [N, H]."""
+        """Yield, for each width, its spans' first rows [N], last rows [N] and term of g, [N, H].
+
+        The term is the product of g with its part of the dense layer's weight.
+        """
         values_MH = self._summary(hidden_MD, num_threads=num_threads)
         scores_M1 = np.zeros((len(values_MH), 1), np.float32)
         if self._attention is not None:

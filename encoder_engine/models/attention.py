@@ -100,7 +100,7 @@ class _Terms(TypedDict):
 class SelfAttention(nn.Module):
     """Multi-head self-attention; query, key and value are one GEMM.
 
-    ``constants``: tables of angles, slopes and buckets that blocks share, by what determines them.
+    ``constants``: tables of angles and slopes, which blocks with equal parameters share.
     """
 
     def __init__(
@@ -274,7 +274,10 @@ class SelfAttention(nn.Module):
         mixed_THD: Tensor,
         probabilities: Tensor | None,
     ) -> tuple[Tensor, Tensor | None]:
-        """Compute tokens with global attention by their projections; write them over the result."""
+        """Compute tokens with global attention by projections of their own, and replace their rows.
+
+        The replaced rows are those of the output [T, H, D] and of the probabilities, if given.
+        """
         assert self.global_query is not None
         assert self.global_key_value is not None
         rows_M = everywhere.rows.long()

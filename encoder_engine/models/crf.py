@@ -106,7 +106,10 @@ class CRF(nn.Module):
 
     @staticmethod
     def _scores_of(score_K: Tensor, wanted: Tensor | None, there: npt.NDArray[np.int64]) -> Tensor:
-        """Return ``score_K`` for each sequence in ``there``, and 0 where ``wanted`` is False."""
+        """Return ``score_K`` for each of the sequences with the indices ``there``: [N, K].
+
+        ``wanted``: bool [B]; a sequence for which it is False gets zeros. None: all True.
+        """
         score_NK = score_K.expand(len(there), -1)
         if wanted is None:
             return score_NK

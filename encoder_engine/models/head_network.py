@@ -138,7 +138,10 @@ class HeadNetwork(nn.Module):
         return label_names(self.config)
 
     def _count_outputs(self, num_labels: int | None) -> int:
-        """Return the number of the head's outputs; if ``num_labels`` is new, rename the labels."""
+        """Return the number of the head's outputs.
+
+        If ``num_labels`` is not the configuration's number of labels, that gets new label names.
+        """
         has_labels = self.task != "masked-lm" and self.layout.num_outputs is None
         if has_labels and num_labels is not None and num_labels != count_labels(self.config):
             names = {str(number): f"LABEL_{number}" for number in range(num_labels)}

@@ -39,7 +39,7 @@ __all__ = [
 
 
 class HeadModel(HeadNetwork):
-    """An encoder and a head; :meth:`from_pretrained` loads both, else the head is random.
+    """An encoder and a head: :meth:`from_pretrained` loads both, the constructor draws the head.
 
     ``num_labels``: for tasks with labels; by default the number in the encoder's configuration.
     Raises :class:`UnsupportedFeatureError` where the family has no head for the task.
@@ -141,7 +141,7 @@ class _PlainModel(HeadModel):
 
 
 class NextSentence(_PlainModel):
-    """An encoder with a head for pairs of segments, [B, 2]: whether they are as in the text.
+    """An encoder with a head that tells whether two segments follow each other in the text: [B, 2].
 
     In BERT's negatives the second segment is of another text, in ALBERT's the two are exchanged.
     """
@@ -156,7 +156,7 @@ class SequenceClassification(_PlainModel):
 
 
 class MultipleChoice(_PlainModel):
-    """An encoder with a head that scores each choice of a question, a sequence each: [B, 1]."""
+    """An encoder with a head that scores a question's choices, each a sequence: [B, 1]."""
 
     task = "multiple-choice"
 
@@ -168,7 +168,7 @@ class TokenClassification(_PlainModel):
 
 
 class ReplacedTokens(HeadModel):
-    """An encoder with a head that detects replaced tokens (ELECTRA): logits [T], positive if so."""
+    """A model that detects replaced tokens (ELECTRA): logits [T], positive for replaced ones."""
 
     task = "replaced-tokens"
 

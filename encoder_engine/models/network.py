@@ -250,7 +250,7 @@ class Network(nn.Module):
         *,
         keep: bool,
     ) -> tuple[list[Tensor], list[Weights]]:
-        """Return hidden states, the last or with ``keep`` all, and the requested attention weights.
+        """Return the last hidden state, with ``keep`` all of them, and requested attention weights.
 
         The block at index ``last`` of the order computes only ``rows``.
         """

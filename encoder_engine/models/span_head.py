@@ -91,10 +91,10 @@ class SpanHead(nn.Module):
     def _summaries(
         self, hidden_MD: Tensor, sequences: Sequences
     ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """Yield, for each width of spans, first rows [N], last rows [N] and the part of g, [N, H].
+        """Yield, for each width, its spans' first rows [N], last rows [N] and term of g, [N, H].
 
-        That is the dense layer's product with g. The mean is an attention with all scores equal to
-        0.
+        The term is the product of g with its part of the dense layer's weight. A mean is computed
+        as an attention with all scores 0.
         """
         values_MH = self.of_summary(hidden_MD)
         scores_M1 = values_MH.new_zeros(len(values_MH), 1)

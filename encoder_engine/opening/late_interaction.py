@@ -104,12 +104,12 @@ class LateInteraction:
 
 @dataclass(frozen=True, kw_only=True)
 class _Former:
-    """The settings outside the modules, which formats before sentence-transformers 6 have.
+    """The settings that formats before sentence-transformers 6 have outside the modules.
 
     prefixes: the texts put before queries and documents; a marker among them is one token.
     lengths: the lengths, as keys of a Transformer module, whose own keys take precedence.
     words: the tokens of documents that get no vector; None: punctuation.
-    appends_modules: whether a token mask and Normalize follow that no module states.
+    appends_modules: whether a token mask and Normalize follow the modules, without being listed.
     """
 
     prefixes: dict[str, str]
@@ -301,7 +301,7 @@ def token_ids(words: Sequence[str], tokenizer: Tokenizer) -> frozenset[int]:
 def _read_lengths(
     former: dict[str, Any], stated: JsonValue | None, tokenizer: Tokenizer
 ) -> dict[str, Any]:
-    """Return the lengths of queries and documents, and the expansion of queries, by field.
+    """Return the fields of :class:`LateInteraction` for lengths and for the expansion of queries.
 
     ``former``: lengths in older formats; ``stated``: a Transformer module's, which take precedence.
     """

@@ -168,8 +168,9 @@ class TransformerConfig:
     """The settings in a Transformer module's file, which config.json of the encoder does not have.
 
     hidden_states: whether all layers are passed on, as WeightedLayerPooling needs.
-    late_interaction: the keys of queries' and documents' lengths in the file.
-    chat: the file's values, for keys of messages and chat templates.
+    late_interaction: the values from which lengths of queries and documents are read; None: not
+    accepted.
+    chat: the file's values, from which settings of chat templates are read; None: not accepted.
     """
 
     max_seq_length: int | None = None

@@ -86,7 +86,10 @@ class ModelDirectory:
         return read_tokenizer(self.encoder_folder, lowercase=self.transformer.lowercase)
 
     def read_recipe(self, pooling: str | Sequence[str] | None) -> PoolingRecipe:
-        """Return how token vectors become text vectors; ``pooling``: modes other than stated."""
+        """Return how token vectors become text vectors.
+
+        ``pooling``: modes to use instead of the directory's; None: the directory's.
+        """
         override = None if pooling is None else check_pooling_modes(pooling)
         by_kind = {module.kind: place for place, module in enumerate(self.modules)}
         place = by_kind.get("Pooling", 0)

@@ -190,9 +190,9 @@ def _check_names(
 
 
 def read_layer_mix(folder: Path) -> tuple[tuple[int, float], ...]:
-    """Read WeightedLayerPooling: pairs of a layer (0: the embeddings) and its weight, in sum 1.
+    """Read the layers that WeightedLayerPooling adds up, with their weights, whose sum is 1.
 
-    Raises :class:`ConfigError` for weights whose sum is 0.
+    Layer 0 is the embeddings. Raises :class:`ConfigError` for weights whose sum is 0.
     """
     config = read_value(folder / "config.json")
     names = ("embedding_dimension", "word_embedding_dimension")
@@ -234,7 +234,7 @@ def _described(shapes: dict[str, tuple[int, ...]]) -> str:
 
 
 def read_sparse_pooling(folder: Path) -> dict[str, Any]:
-    """Return the pooling and the activation that a SpladePooling module states."""
+    """Return what a SpladePooling module states, under the keys ``pooling`` and ``activation``."""
     config = read_value(folder / "config.json")
     names = {"pooling_strategy": "pooling", "activation_function": "activation"}
     config.only_keys((*names, "embedding_dimension", "word_embedding_dimension"))

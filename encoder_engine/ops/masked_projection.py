@@ -78,7 +78,11 @@ class Transform:
     approximate: Approximation = "none"
 
     def __call__(self, hidden_MD: Tensor, *, implementation: str | None = None) -> Tensor:
-        """Transform [M, D] to [M, E]; operations without ``implementation`` choose their own."""
+        """Transform [M, D] to [M, E].
+
+        ``implementation``: that of each operation that has one of this name; others choose their
+        own.
+        """
         dense = linear(hidden_MD, self.weight_ED, implementation=_if_any("linear", implementation))
         active = bias_gelu(
             dense,

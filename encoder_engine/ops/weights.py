@@ -113,7 +113,10 @@ def _check_integers(weight_NK: Tensor, scale_N: Tensor, bias_N: Tensor | None) -
 
 
 def check_terms(weight_NK: Tensor) -> None:
-    """Raise :class:`ShapeError` for no or so many input features that int32 sums may overflow."""
+    """Raise :class:`ShapeError` for a weight without input features, or with too many.
+
+    Too many are those whose int32 sums may overflow.
+    """
     terms = weight_NK.shape[1]
     if not 1 <= terms <= MOST_TERMS:
         raise ShapeError(

@@ -2,8 +2,7 @@
 
 A number does not depend on the batch, the worker, the rank or earlier draws, so that a run resumes
 at any step without a saved generator. SplitMix64's finaliser (Steele, Lea and Flood 2014) hashes
-the
-key: two multiplications and three shifts a number, vectorised over all tokens.
+the key: two multiplications and three shifts a number, vectorised over all tokens.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ ScoreActivation = StackActivation | Literal["softmax"]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class DenseModule:
-    """``activation(x @ weight.T + bias)``, plus ``x`` or its projection with a residual.
+    """``activation(x @ weight.T + bias)``, and with ``residual`` the sum of that and another term.
 
     weight_NK, bias_N: float32.
     residual: ``"input"`` adds x; an array [N, K] adds ``x @ residual.T``; None adds nothing.

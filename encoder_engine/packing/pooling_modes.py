@@ -29,10 +29,11 @@ def pool_modes(
     lengths_B1: Array,
     num_prompt_tokens: int,
 ) -> list[Array]:
-    """Return each mode's pooled vectors ``reduce(mode)``, [B, D], corrected for a left-out prompt.
+    """Return the pooled vectors ``reduce(mode)`` of each mode, [B, D].
 
-    ``weightedmean`` gives row i weight i + 1, counted from the start of the prompt.
-    ``lengths_B1``: rows of each sequence without its prompt, [B, 1].
+    ``num_prompt_tokens``: the rows of a prompt that ``reduce`` left out. Vectors of
+    ``weightedmean`` are then corrected: row i has the weight i + 1, counted from the start of the
+    prompt. ``lengths_B1``: rows of each sequence without its prompt, [B, 1].
     """
     parts = [reduce(mode) for mode in modes]
     if num_prompt_tokens and "weightedmean" in modes:

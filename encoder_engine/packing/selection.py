@@ -183,7 +183,10 @@ class SelectedRows:
         return None if np.array_equal(joined, unmoved) else self._kept(np.argsort(joined))
 
     def shared_with(self, other: SelectedRows) -> tuple[Tensor, SelectedRows]:
-        """Return the rows in both selections: indices in this one, int64, and a selection."""
+        """Return the rows that are in both selections: their indices in this one, and a selection.
+
+        The indices are int64. The returned selection has these rows alone.
+        """
         places = np.flatnonzero(np.isin(self.indices, other.indices))
         both = self._kept(self.indices[places])
         return self._kept(places), SelectedRows(both, self.sequences)
@@ -198,7 +201,10 @@ class SelectedRows:
         return selected
 
     def _kept(self, values: npt.NDArray[np.integer]) -> Tensor:
-        """Return values as a tensor, made outside of inference mode: training can use it."""
+        """Return values as a tensor on the rows' device, which training can use.
+
+        It is made outside of inference mode.
+        """
         with torch.inference_mode(False):
             return moved(torch.from_numpy(values), self.rows.device)
 

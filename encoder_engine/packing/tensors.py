@@ -14,7 +14,7 @@ __all__ = ["as_tensor"]
 
 
 def as_tensor(values: Any) -> Tensor:
-    """Return an array as a tensor that shares its memory, and lists as :func:`torch.tensor`."""
+    """Return an array as a tensor that shares its memory, a list as a new one, a tensor itself."""
     if isinstance(values, list) and values and isinstance(values[0], np.ndarray):
         values = np.array(values)
     if isinstance(values, np.ndarray):

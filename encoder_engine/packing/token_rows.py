@@ -42,7 +42,7 @@ class TokenizedRows(Protocol):
 
 
 class WindowRows(TokenizedRows, Protocol):
-    """The attributes of tokenized texts that are read when they are computed; see Encoding."""
+    """The attributes of tokenized texts, such as an Encoding, that are read to compute them."""
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -93,7 +93,7 @@ class EncodedRows:
 
 @dataclass(kw_only=True, eq=False)
 class InputRows(EncodedRows):
-    """Inputs that are tokenized only when they are computed; the tokens here only tell the cost.
+    """Inputs that a pipeline tokenizes itself; the ids here only count tokens, for batching.
 
     inputs: the original B inputs.
     """

@@ -76,7 +76,10 @@ def _activation_backward_kernel(
 
 
 def backward_block_shape(width: int, *, gated: bool) -> tuple[int, int]:
-    """Return the rows and columns that a program of the kernel computes; half the rows if gated."""
+    """Return (rows, columns) of the block that one program of the kernel computes.
+
+    If gated, a block has half the rows.
+    """
     return block_shape(width, elements=BLOCK_ELEMENTS // (2 if gated else 1))
 
 

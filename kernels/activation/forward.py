@@ -52,7 +52,7 @@ def _activation_forward_kernel(
 
 
 def block_shape(width: int, *, elements: int = BLOCK_ELEMENTS) -> tuple[int, int]:
-    """Return the rows and columns that one program of the kernel computes."""
+    """Return (rows, columns) of the block of about ``elements`` that one program computes."""
     columns = min(BLOCK_COLUMNS, next_power_of_2(max(width, 16)))
     return elements // columns, columns
 

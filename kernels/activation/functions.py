@@ -35,10 +35,11 @@ def bounded_size(x):
 
 @triton.jit
 def normal_tail(x):
-    """Return Phi(-|x|): exp(-x^2 / 2) times a polynomial in t = 1 / sqrt(1 + c |x| + d x^2).
+    """Return Phi(-|x|), the normal distribution's tail, for float32.
 
-    The form is that of Abramowitz and Stegun's 7.1.26, with a t that takes no division. Its error,
-    times x, is 1.8e-7 at most, that of ``0.5 * (1 + erf)`` in float32 2.4e-7.
+    It is exp(-x^2 / 2) times a polynomial in t = 1 / sqrt(1 + c |x| + d x^2): Abramowitz and
+    Stegun's 7.1.26 with another t, which is computed without a division. Its error, times x, is at
+    most 1.8e-7; that of ``0.5 * (1 + erf)`` in float32, times x, is 2.4e-7.
     """
     size = bounded_size(x)
     t = tl.rsqrt(1.0 + size * (0.6253 + 0.1108 * size))
@@ -50,7 +51,7 @@ def normal_tail(x):
 
 @triton.jit
 def gelu_multiplier(x, TANH: tl.constexpr):
-    """Return GELU(x) / x: Phi(x), or the paper's tanh approximation."""
+    """Return GELU(x) / x: Phi(x), the normal distribution function, or if TANH its tanh form."""
     if TANH:
         # (1 + tanh u) / 2 = sigmoid(2 u), which does not cancel for u << 0.
         return sigmoid(1.5957691216057308 * (x + 0.044715 * x * x * x))

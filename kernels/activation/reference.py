@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def bias_gelu(input_TF: Tensor, bias_F: Tensor | None, *, approximate: str) -> Tensor:
-    """Return ``x * Phi(x)``, ``x = input + bias``; ``tanh``: the paper's approximation of Phi."""
+    """Return ``x * Phi(x)``, ``x = input + bias``; ``"tanh"``: Phi by its tanh approximation."""
     return _gelu(_shifted(input_TF, bias_F), approximate).to(input_TF.dtype)
 
 

@@ -175,7 +175,10 @@ def attention_delta(output_MHD: Tensor, grad_output_MHD: Tensor, lse_HM: Tensor)
 
 
 def _bias_sums(call: Call, num_tiles: int, block: int) -> Tensor | None:
-    """Allocate each program's sums of score gradients by distance: [tiles, H, distances]."""
+    """Allocate each program's sums of score gradients by distance; None without a relative bias.
+
+    Float32 [tiles, H, distances], the distances padded to whole blocks.
+    """
     if call.bias_HR is None:
         return None
     num_heads, num_distances = call.bias_HR.shape
@@ -184,7 +187,10 @@ def _bias_sums(call: Call, num_tiles: int, block: int) -> Tensor | None:
 
 
 def _listed_bias_sums(call: Call, num_listed: int) -> Tensor | None:
-    """Allocate the score gradients of each global key by distance: float32 [G, H, 2 r + 1]."""
+    """Allocate the score gradients of each global key by distance: float32 [G, H, 2 r + 1].
+
+    None without a relative bias or global keys.
+    """
     if call.bias_HR is None or num_listed == 0:
         return None
     return call.bias_HR.new_zeros(num_listed, *call.bias_HR.shape, dtype=torch.float32)

@@ -17,11 +17,12 @@ WIDEST_WINDOW = 2**30
 
 
 class Blocks(NamedTuple):
-    """The sequences of an attention call in a packed batch, and the tiles that kernels work on.
+    """The offsets of an attention call's packed sequences, and the tiles that kernels work on.
 
-    All are int32. A tile is a row (sequence, block within it). ``places`` is empty where every row
-    is a query, ``global_places`` where no key is global. Tiles for backward are empty without
-    gradients, ``sequence_tiles`` unless the kernel in Gluon computes the gradients.
+    All tensors are int32. Tiles are [n, 2]: each row has a sequence and the index of a block of
+    rows within the sequence. These are empty: ``places`` where every row is a query,
+    ``global_places`` where no key is global, tiles for backward where no gradient is needed, and
+    ``sequence_tiles`` unless the kernel in Gluon computes the gradients.
     """
 
     cu_seqlens: Tensor  # [B + 1]
@@ -47,7 +48,7 @@ class Blocks(NamedTuple):
         )
 
     def constants(self, call: Call) -> dict[str, Any]:
-        """Return the kernels' compile-time constants for a call; launch shapes have their own."""
+        """Return the compile-time constants of a call for kernels, besides the launch shape's."""
         _, num_heads, head_dim = call.query_MHD.shape
         return {
             # Offsets known at compile time are immediates of the loads; a model has few strides.
@@ -70,11 +71,11 @@ class Blocks(NamedTuple):
         }
 
     def gradient_constants(self, call: Call) -> dict[str, Any]:
-        """Return the gradient kernels' compile-time constants for a call, as :meth:`constants`."""
+        """Return the compile-time constants for gradient kernels: :meth:`constants` and JOINED."""
         return self.constants(call) | {"JOINED": call.joined}
 
     def terms(self, call: Call) -> tuple[Tensor | None, ...]:
-        """Return a kernel's arguments bias, slopes and seed, and :func:`position_terms`."""
+        """Return a kernel's arguments bias, slopes, seed, and then :func:`position_terms`."""
         return (call.bias_HR, call.slopes_H, call.seed, *position_terms(call))
 
     def numbers(self, call: Call) -> tuple[Any, ...]:

@@ -33,7 +33,7 @@ class Launch(NamedTuple):
 
     @property
     def block_tail(self) -> int:
-        """Return the keys of a masked block in the forward kernel: a shorter block wastes less."""
+        """Return the keys per block where the forward kernel masks: short blocks waste less."""
         return min(self.block_keys, 64)
 
     def sizes(self) -> dict[str, int]:
@@ -41,7 +41,7 @@ class Launch(NamedTuple):
         return {"BLOCK_ROWS": self.block_rows, "BLOCK_KEYS": self.block_keys}
 
     def resources(self) -> dict[str, int]:
-        """Return warps, pipeline stages and most registers, as options of Triton's compiler."""
+        """Return the warps, pipeline stages and register limit, as options of Triton's compiler."""
         given = {"num_warps": self.num_warps, "num_stages": self.num_stages}
         return given if self.max_registers is None else given | {"maxnreg": self.max_registers}
 
@@ -100,7 +100,7 @@ GLUON_LAUNCHES = {
 
 
 class GluonBackwardLaunch(NamedTuple):
-    """Launch shape of the backward kernel in Gluon: stages of its ring, place of the query's sums.
+    """Launch shape of the backward kernel in Gluon: stages of its ring buffer, place of sums.
 
     ``sum_blocks``: how many blocks of 64 query rows have the sum of their gradient in shared
     memory. If it is 0, all sums are in scratch memory.
@@ -136,7 +136,7 @@ class Launches(NamedTuple):
 
     @property
     def key_block(self) -> int:
-        """Return the number of keys of a block in backward; sequences are cut into such blocks."""
+        """Return how many keys a block has in the kernel that computes the gradients of keys."""
         return self.key.block_keys if self.short is None else self.short.block_keys
 
 
@@ -200,7 +200,10 @@ _known_table = cache(_table)
 def _short(
     head_dim: int, itemsize: int, extras: Extras, longest: Longest, hopper: bool
 ) -> Launch | None:
-    """Return the launch shape of the single backward kernel; None if it does not fit or apply."""
+    """Return the launch shape of the single backward kernel for short sequences.
+
+    None: the options, the lengths or the GPU do not allow that kernel.
+    """
     if extras.bias or extras.listed or longest.queries != longest.keys or not longest.keys:
         return None
     if not hopper or itemsize == 4:
@@ -213,7 +216,7 @@ def _short(
 
 
 def can_describe_width(head_dim: int) -> bool:
-    """Return whether TMA can read heads of this size: powers of two from 16, as blocks are."""
+    """Return whether TMA can read heads of this size: a power of two, at least 16."""
     return head_dim >= 16 and head_dim & (head_dim - 1) == 0
 
 
@@ -267,7 +270,10 @@ def _hopper(head_dim: int, extras: Extras, longest: Longest) -> Launches:
 
 
 def _shortened(launches: Launches, head_dim: int, longest: Longest) -> Launches:
-    """Return ``launches`` with blocks of 64 rows and 4 warps if the queries fill no larger ones."""
+    """Return ``launches`` with blocks of 64 queries and 4 warps if no sequence has more queries.
+
+    Where the most queries are not known, ``launches`` is returned unchanged.
+    """
     if not 0 < longest.queries <= 64:
         return launches
     keys = min(launches.forward.block_keys, 64)

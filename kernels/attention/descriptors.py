@@ -25,7 +25,7 @@ ALIGNMENT = 16
 def descriptors(
     call: Call, launch: Launch
 ) -> tuple[TensorDescriptor | None, TensorDescriptor | None]:
-    """Return TMA descriptors of keys and values; twice None if the kernel reads by pointers."""
+    """Return TMA descriptors of keys and values; (None, None) if the kernel reads by pointers."""
     key, value = call.key_TKD, call.value_TKD
     if not (launch.described and can_describe(key) and can_describe(value)):
         return None, None

@@ -59,8 +59,8 @@ _BACKWARD_SCHEMA = (
 class Gradients(NamedTuple):
     """The gradients of an attention call's tensors, contiguous; empty for one that is not given.
 
-    In a joined call ``query_MHD`` is [T, H + 2 K, D] and holds the gradients of query, key and
-    value.
+    In a joined call, where query, key and value are heads of one tensor, ``query_MHD`` is
+    [T, H + 2 K, D] and holds the gradients of all three.
     """
 
     query_MHD: Tensor
@@ -72,7 +72,10 @@ class Gradients(NamedTuple):
 
 
 class Forward(Protocol):
-    """Type of functions that compute attention: contiguous output, log-sum-exps [H, M] or empty."""
+    """Type of functions that compute attention.
+
+    They return the output, contiguous, and log-sum-exps [H, M] or an empty tensor.
+    """
 
     def __call__(self, call: Call) -> tuple[Tensor, Tensor]: ...  # noqa: D102
 

@@ -55,7 +55,10 @@ def _add_key_gradients(
     LISTED: tl.constexpr,
     BEYOND: tl.constexpr,
 ):
-    """Add what queries low .. high - 1 contribute to ``dk`` and ``dv``; MASKED: not all exist."""
+    """Add what queries low .. high - 1 contribute to ``dk`` and ``dv``.
+
+    MASKED: some of these queries are beyond the last one.
+    """
     dk, dv, below, above = grads
     query_pointer, output_grad_pointer, lse_pointer, delta_pointer, places_pointer = pointers
     query_stride, output_stride = strides

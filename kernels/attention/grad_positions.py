@@ -172,7 +172,7 @@ def _of_products(grad_MHN: Tensor, rows_MHD: Tensor, vectors_NHD: Tensor) -> tup
 def _sum_by_number(
     call: Call, blocks: Blocks, kept: Tensor, tiles: Tensor, block: int, sign: int
 ) -> Tensor:
-    """Sum score gradients ``kept`` over distances with the same position vector: [rows, H, N].
+    """Sum score gradients ``kept`` over the distances that share a position vector: [rows, H, N].
 
     ``sign``: 1 where rows are queries, -1 where they are keys.
     """

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def position_constants(call: Call) -> dict[str, int]:
-    """Return the kernels' compile-time constants of disentangled attention; 0 without it."""
+    """Return the compile-time constants of disentangled attention; all are 0 without it."""
     given = (call.position_key_NHD, call.position_query_NHD)
     if call.entries_R is None:
         return {"POSITIONS": 0, "ENTRIES_REACH": 0, "NUM_ENTRIES": 0}
@@ -32,7 +32,7 @@ def position_constants(call: Call) -> dict[str, int]:
 
 
 def position_terms(call: Call) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """Return ``c2p`` and ``p2c`` of a call, and the vector's number of each distance, int32.
+    """Return a call's ``c2p`` and ``p2c``, and the index of each distance's vector, int32.
 
     All are None without disentangled attention.
     """

@@ -10,7 +10,7 @@ import triton.language as tl
 
 @triton.jit
 def program_tile(tiles_pointer, NUM_HEADS: tl.constexpr):
-    """Return the tile of this program, its head, its sequence, and its block of the sequence.
+    """Return this program's tile, head, sequence, and block within the sequence: their indices.
 
     Heads vary fastest: tiles of the longest sequences start first, and neighbours read neighbouring
     memory.
@@ -67,9 +67,10 @@ def load_rows(
 
 @triton.jit
 def row_pointer(pointer, row, stride, LISTED: tl.constexpr):
-    """Return the pointer for ``load_rows`` of a block that begins at ``row``; LISTED: ``pointer``.
+    """Return the pointer from which ``load_rows`` loads a block that begins at ``row``.
 
-    Loops advance it by whole blocks: ``row * stride`` would widen their index, see ``loop_range``.
+    If LISTED it is ``pointer`` itself. Loops advance it by whole blocks: ``row * stride`` would
+    widen their index, see ``loop_range``.
     """
     return pointer if LISTED else pointer + row.to(tl.int64) * stride
 
@@ -84,9 +85,10 @@ def span(cu_pointer, sequence):
 
 @triton.jit
 def places_of(list_pointer, start, entries, count, length, LISTED: tl.constexpr):
-    """Return the positions of entries within their sequence; ``length`` for one beyond ``count``.
+    """Return the positions in their sequence of the queries or keys with the indices ``entries``.
 
-    Entry i is position i or, if LISTED, the i-th position of the list.
+    Index i is position i or, if LISTED, the i-th position of the list. An index from ``count`` on
+    is beyond the list and gets ``length``.
     """
     if LISTED:
         return tl.load(list_pointer + start + entries, mask=entries < count, other=length)
@@ -155,7 +157,7 @@ def _align(place):
 
 @triton.jit
 def shared_places(places, at, BLOCK: tl.constexpr, LISTED: tl.constexpr):
-    """Return (base, offsets) of a block's positions, as ``keep_weights`` takes rows and keys."""
+    """Return (base, offsets) of a block's positions, the form that ``keep_weights`` takes."""
     base = at
     offsets = tl.arange(0, BLOCK)
     if LISTED:

@@ -25,13 +25,16 @@ def rotated(word, bit, BITS: tl.constexpr):
 
 @triton.jit
 def is_kept(word, dropout):
-    """Return whether dropout keeps the feature of a random word: with probability 1 - dropout."""
+    """Return whether dropout keeps a feature, by its random word: with probability 1 - dropout."""
     return word >= tl.full([], dropout * 4294967296.0, tl.float32).to(tl.uint32)
 
 
 @triton.jit
 def _without_bits(place):
-    """Clear bits 0 and 3, by differences: unlike masks, LLVM folds them for each of many uses."""
+    """Clear bits 0 and 3 of a position, by subtraction.
+
+    LLVM folds the subtractions at each of many uses, but not a mask.
+    """
     place -= place & 8
     return place - (place & 1)
 
@@ -40,11 +43,11 @@ def _without_bits(place):
 def keep_weights(seed, stream, rows, keys, dropout):
     """Return whether attention weights are kept: bool, ``rows`` broadcast with ``keys``.
 
-    ``stream``: the sequence and head, as one number. ``rows`` and ``keys``: a multiple of 16, and
-    offsets from it. The 16 weights of rows and keys that differ in bits 0 and 3 share one call:
-    bits 3 choose the word and bits 0 the rotation. A thread holds 8 of them in a fragment of
-    [rows, keys] and 8 in one of [keys, rows]. Offsets that are known at compile time make the calls
-    equal for LLVM, which then keeps one of eight.
+    ``stream``: the sequence and head, as one number. ``rows``, ``keys``: positions, each as a pair
+    of a multiple of 16 and offsets from it. The 16 weights of rows and keys that differ in bits 0
+    and 3 share one call: bits 3 choose the word and bits 0 the rotation. A thread holds 8 of them
+    in a fragment of [rows, keys] and 8 in one of [keys, rows]. Offsets that are known at compile
+    time make the calls equal for LLVM, which then keeps one of eight.
     """
     row_base, row = rows
     key_base, key = keys

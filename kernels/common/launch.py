@@ -102,7 +102,10 @@ class RowTile(NamedTuple):
 
 @cache
 def row_tile(width: int, *, most_elements: int = 8192) -> RowTile:
-    """Return a tile of whole rows of ``width``: about 16 elements a thread, several if short."""
+    """Return a tile of whole rows of ``width`` elements, several if they are short.
+
+    It has about 16 elements for each thread.
+    """
     block_width = next_power_of_2(max(width, 16))
     rows = max(1, min(16, most_elements // 4 // block_width))
     num_warps = min(16, max(4, block_width * rows // 512))

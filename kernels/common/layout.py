@@ -51,7 +51,10 @@ class Selection(Protocol):
         """The position of each selected row within its sequence, int32 [M]."""
 
     def shared_with(self, other: Any) -> tuple[Tensor, Selection]:
-        """Return the rows in both selections: their indices in this one, int64, and a selection."""
+        """Return the rows that are in both selections: their indices in this one, and a selection.
+
+        The indices are int64. The returned selection has these rows alone.
+        """
 
     def __len__(self) -> int: ...
 

@@ -63,7 +63,7 @@ def _tiled_gradient_kernel(
 
 
 def tiled_gradients(given: Given, lse_M: Tensor, terms: Terms) -> Iterator[tuple[int, Tensor]]:
-    """Yield the logits' gradient in parts: the first column, and [M, C] in a buffer used again."""
+    """Yield the logits' gradient in parts: (first column, [M, C]), all in the same buffer."""
     num_rows, vocab_size = len(given.hidden_ME), len(given.weight_VE)
     buffer = given.hidden_ME.new_empty(num_rows, PART_COLUMNS)
     for start in range(0, vocab_size, PART_COLUMNS):

@@ -1,7 +1,7 @@
 """Launch shapes of the masked projection's kernels.
 
-They were chosen by registers, whose spills tests/golden/kernel_resources.json has, and not timed
-beside other shapes.
+They were chosen by the registers they take (tests/golden/kernel_resources.json has the spills), and
+were not timed beside other shapes.
 """
 
 from __future__ import annotations
@@ -67,10 +67,10 @@ def tiles_of_a_split(row_blocks: int, num_tiles: int, processors: int) -> int:
 
 
 def whole_vectors(num_columns: int, itemsize: int) -> list[slice]:
-    """Return the logits' columns in one or two slices: those in whole vectors, and the rest.
+    """Return one or two slices of the logits' columns: as many as whole vectors hold, and the rest.
 
-    cuBLAS takes kernels made for Ampere where rows are no whole vectors: products of BERT's 30,522
-    columns in bfloat16 ran at a third of the peak of an NVIDIA H200.
+    A vector has 16 bytes. cuBLAS takes kernels made for Ampere where rows are not whole vectors:
+    products of BERT's 30,522 columns in bfloat16 ran at a third of the peak of an NVIDIA H200.
     """
     multiple = VECTOR // itemsize
     whole = num_columns // multiple * multiple
@@ -79,5 +79,5 @@ def whole_vectors(num_columns: int, itemsize: int) -> list[slice]:
 
 
 def padded(vocab_size: int) -> int:
-    """Return the number of columns, padding included, of a row of stored logits."""
+    """Return how many columns a row of stored logits has in memory, padding included."""
     return -(-vocab_size // ROW_MULTIPLE) * ROW_MULTIPLE

@@ -29,7 +29,10 @@ _BACKWARD_SCHEMA = (
 
 
 class Forward(Protocol):
-    """Type of functions that compute statistics of logits [M, V]; ``keep``: and their gradient."""
+    """Type of functions that compute the statistics of the logits [M, V].
+
+    With ``keep`` they also return the logits' gradient, for backward.
+    """
 
     def __call__(  # noqa: D102
         self, given: Given, terms: Terms, *, tiled: bool, predict: bool, keep: bool

@@ -26,7 +26,7 @@ class Given(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """The options of a row's loss besides the label's log probability."""
+    """The options of each row's loss: label smoothing, z-loss, and the label that is ignored."""
 
     label_smoothing: float
     z_loss: float

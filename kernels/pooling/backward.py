@@ -1,4 +1,8 @@
-"""Pooling's backward kernels: the gradient of a row of weight 1, and from it that of every row."""
+"""Pooling's backward kernels: one for a gradient per sequence, one for the gradients of all rows.
+
+The first computes the gradient that a row of weight 1 gets; the second multiplies it by each row's
+weight.
+"""
 
 from __future__ import annotations
 

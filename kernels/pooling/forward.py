@@ -25,7 +25,7 @@ SINGLE_ROW = ("cls", "lasttoken")
 
 @triton.jit
 def chunk_bounds(tiles_pointer, cu_seqlens_pointer, CHUNK: tl.constexpr):
-    """Return the program's sequence, the sequence's first row, and its chunk's first and end."""
+    """Return this program's sequence, that one's first row, its chunk's first row and end."""
     tile = tl.program_id(0).to(tl.int64)
     sequence = tl.load(tiles_pointer + 2 * tile).to(tl.int64)
     block = tl.load(tiles_pointer + 2 * tile + 1).to(tl.int64)

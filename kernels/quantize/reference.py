@@ -30,7 +30,10 @@ def layer_norm_quantized(
     epsilon: float,
     residual_TD: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the layer norm, and its quantization before rounding to the input's dtype."""
+    """Return the layer norm in the input's dtype, and the quantized norm: bytes, scales.
+
+    The norm is quantized in float64, before it is rounded to the input's dtype.
+    """
     output_TD, _ = layer_norm(
         input_TD.double(),
         weight_D,

@@ -161,7 +161,7 @@ class Cleaner:
         self._added: Added = {}
 
     def clean(self, texts: Sequence[str]) -> list[Cleaned]:
-        """Return the outcome for each of the next texts, whatever the number of texts in a call."""
+        """Return the outcome for each of the next texts; how calls divide them does not matter."""
         found = [self._alone(text) for text in texts]
         self._new, self._added = {}, {}
         left = [number for number, one in enumerate(found) if one.text is not None]
@@ -222,7 +222,10 @@ class Cleaner:
         return copies
 
     def _copied(self, place: int, digests: Sequence[bytes]) -> tuple[str, int] | None:
-        """Return "exact" or "near duplicate" and the kept row that a text copies, or None."""
+        """Return the kind of duplicate and the kept row that text ``place`` copies; None: no copy.
+
+        The kind is ``"exact duplicate"`` or ``"near duplicate"``.
+        """
         if digests and (row := self._seen.get(digests[place])) is not None:
             return "exact duplicate", row
         if self._near is not None and (row := self._near.find(place)) is not None:

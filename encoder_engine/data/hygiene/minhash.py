@@ -43,10 +43,10 @@ class Bands(NamedTuple):
 
 
 def choose_bands(threshold: float, num_hashes: int = NUM_HASHES) -> Bands:
-    """Return the bands of most rows that miss at most 5% of the pairs with this similarity.
+    """Return the bands of most rows that miss at most 5% of the text pairs at the threshold.
 
-    More rows per band mean fewer comparisons of dissimilar texts. Raises :class:`InputError` for a
-    threshold outside 0 to 1.
+    ``threshold``: a Jaccard similarity. More rows per band mean fewer comparisons of dissimilar
+    texts. Raises :class:`InputError` for a threshold outside 0 to 1.
     """
     if not 0.0 < threshold <= 1.0:
         raise InputError(
@@ -110,7 +110,7 @@ class NearDuplicates:
             self._keys[number] = row
 
     def find(self, number: int) -> int | None:
-        """Return the lowest row of a kept text that text ``number`` is near; None: of none."""
+        """Return the lowest row of the kept texts near text ``number``; None: none is near."""
         shingles, keys = self._sets[number], self._keys[number]
         near = {
             row

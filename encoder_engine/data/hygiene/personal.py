@@ -44,8 +44,8 @@ def _luhn(found: str) -> bool:
 def _iban(found: str) -> bool:
     """Return whether a word is an IBAN: its remainder modulo 97 is 1 (ISO 13616).
 
-    One in 97 other words has this remainder too. A word without capitals must therefore consist of
-    digits by half, as all examples of the registry do.
+    One in 97 other words has this remainder too. A word with lower-case letters must therefore
+    consist of digits by at least half, as all examples of the registry do.
     """
     plain = "".join(found.split()).upper()
     if found != found.upper() and 2 * sum(c.isdecimal() for c in plain) < len(plain):
@@ -59,7 +59,7 @@ def _octets(found: str) -> bool:
 
 
 def _phone(found: str) -> bool:
-    """Return whether a match has as many digits as E.164 allows for phone numbers."""
+    """Return whether a match has 8 to 15 digits, 15 being the most by E.164 for phone numbers."""
     return 8 <= sum(c.isdecimal() for c in found) <= 15
 
 

@@ -99,7 +99,8 @@ class CleanJob:
 def check_targets(output: Path, dropped: Path | None, *, overwrite: bool) -> None:
     """Raise :class:`OutputError` where a new run cannot write its files.
 
-    An interrupted run is checked later, when its record is read: some files may be published.
+    Files of an interrupted run are not checked: some may have their final names. They are checked
+    when the run's record is read.
     """
     if not _folder(output).exists():
         _check(output, dropped, overwrite=overwrite)
@@ -294,7 +295,10 @@ def _append(stream: BinaryIO, added: dict[str, Any]) -> None:
 
 
 def _remembered(stream: BinaryIO) -> Iterator[dict[str, Any]]:
-    """Yield the state that each window of the interrupted run added; read all of ``stream``."""
+    """Yield, window by window, what the interrupted run added to the cleaner's state.
+
+    All of ``stream`` is read.
+    """
     stream.seek(0)
     while length := stream.read(_LENGTH_BYTES):
         packed = io.BytesIO(stream.read(int.from_bytes(length, "little")))

@@ -83,7 +83,10 @@ class SemanticDuplicates:
             self._join_blocks()
 
     def _nearest_kept(self, unit: Floats) -> tuple[Floats, npt.NDArray[np.int64]]:
-        """Return each vector's greatest cosine with a kept text, or -2, and that text's row."""
+        """Return each vector's greatest cosine with a kept text, and that text's row.
+
+        The cosine is -2 where no text is kept yet.
+        """
         best = np.full(len(unit), -2.0, np.float32)
         nearest = np.zeros(len(unit), np.int64)
         rows = np.array(self._rows, np.int64)

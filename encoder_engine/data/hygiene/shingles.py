@@ -75,7 +75,7 @@ class Shingles:
 
 
 def jaccard(one: Hashes, other: Hashes) -> float:
-    """Return the Jaccard similarity of two sets of :class:`Shingles`; 0 for empty sets."""
+    """Return the Jaccard similarity of two sets of :class:`Shingles`; 0 if either is empty."""
     shared = len(np.intersect1d(one, other, assume_unique=True))
     union = len(one) + len(other) - shared
     return shared / union if union else 0.0

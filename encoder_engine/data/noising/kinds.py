@@ -1,4 +1,4 @@
-"""The names of the noises; apart from their code, so that the command line needs no NumPy."""
+"""The names of the noises, in a file that needs no NumPy, for the command line."""
 
 from __future__ import annotations
 

@@ -118,8 +118,8 @@ def weights_directory(directory: Path) -> Path:
 
     A directory with config.json and weights of its own is itself the base model of its adapter, as
     in transformers. Else the adapter's settings name the base: a directory, or a hub id with the
-    revision that the adapter was trained on, if stated. :func:`fetching` has the keywords of the
-    download. Raises :class:`ConfigError` for an adapter without a base.
+    revision that the adapter was trained on, if stated. A base is downloaded by the keywords that
+    :func:`fetching` passes on. Raises :class:`ConfigError` for an adapter without a base.
     """
     adapter = directory / ADAPTER
     if not adapter.is_file():
@@ -324,7 +324,7 @@ def _merge_module(
     places: Mapping[str, str],
     prefix: str,
 ) -> None:
-    """Add an adapter to a layer's weight in ``merged``, and to the bias if it has a bias for B.
+    """Add an adapter to its layer's weight in ``merged``, and a bias of B to the layer's bias.
 
     parts: the adapter's tensors of the layer ``module``.
     places: the names in ``merged`` of the tensors, by their names without ``prefix``.

@@ -92,7 +92,7 @@ class ArchivedTensor:
 
 @dataclass(frozen=True, kw_only=True)
 class UnusableTensor:
-    """The kind and shape of a sparse tensor, or one of a dtype that no weight can have."""
+    """A tensor that no weight can be, by kind and shape: sparse, or of an unsuitable dtype."""
 
     kind: str
     shape: tuple[int, ...]

@@ -110,7 +110,8 @@ class Assembly:
         """Read one parameter; see :meth:`read`.
 
         ``mapped``: a parameter that is stored as one tensor is a view of the file's pages,
-        read-only. ``gathered``: few of its rows will be read, so the check must not touch pages.
+        read-only. ``gathered``: few of its rows will be used, so its values are checked block by
+        block from the file, without touching its mapped pages.
         """
         origin = self._sources[name]
         stored = {their: self._stored.pop(their) for their in origin.names}
@@ -162,7 +163,10 @@ def unstack_array(origin: Origin, parameter: Array) -> dict[str, Array]:
 
 
 def raise_of_unstored(origin: Origin) -> NoReturn:
-    """Raise :class:`UnsupportedFeatureError`: rows that no checkpoint stores are not zero."""
+    """Raise :class:`UnsupportedFeatureError` for rows that must be zero and are not.
+
+    Checkpoints of the family do not store these rows.
+    """
     raise UnsupportedFeatureError(
         f"the parameter of {' and '.join(origin.names)} has further rows, which must be zero "
         "because a checkpoint of this family does not store them; some are not"

@@ -215,7 +215,7 @@ def _download(hub_id: str, hub: HubKeywords) -> Path:
 
 
 def _patterns_of_bin(directory: Path) -> list[str]:
-    """Return glob patterns of ``.bin`` files: those of modules without a safetensors file."""
+    """Return glob patterns of ``.bin`` files to download: of modules without safetensors."""
     patterns = []
     for place, kind in _module_types(directory).items():
         names = [path.name for path in (directory / place).glob("*.safetensors")]
@@ -457,7 +457,10 @@ def _map_tensor(
 
 @contextmanager
 def _naming_file(path: Path) -> Iterator[None]:
-    """Raise :class:`CheckpointFileError` with ``path`` for errors in reading a safetensors file."""
+    """Raise :class:`CheckpointFileError` with ``path`` in place of errors within the context.
+
+    These are the errors of reading a safetensors file.
+    """
     try:
         yield
     except (SafetensorError, OSError, ValueError, RuntimeError, KeyError) as error:

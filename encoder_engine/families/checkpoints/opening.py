@@ -293,9 +293,10 @@ def _num_labels(heads: Mapping[str, StoredTensor], family: Family) -> dict[str, 
 def _prefer_adapted(
     heads: dict[str, StoredTensor], own: Collection[StoredTensor], family: Family
 ) -> None:
-    """Replace tensors in ``heads`` by their copies that an adapter changed: a longer bias.
+    """Replace a tensor in ``heads`` by its copy there if an adapter changed only the copy.
 
-    ``own``: the tensors of the checkpoint itself, before the adapter was merged.
+    An example is an output bias that the adapter made longer. ``own``: the tensors of the
+    checkpoint itself, before the adapter was merged.
     """
     unchanged = {id(tensor) for tensor in own}
     for layout in family.layouts:

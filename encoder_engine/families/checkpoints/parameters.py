@@ -59,7 +59,10 @@ def encoder_shapes(spec: EncoderSpec) -> Shapes:
 
 
 def arrangements(spec: EncoderSpec) -> dict[str, Arrangement]:
-    """Return the row orders of projections that the family's checkpoints store in another order."""
+    """Return the orders of rows and columns of parameters that are not plain stacks of equal parts.
+
+    The parameters are those of attention; keys are their names in this package.
+    """
     found: dict[str, Arrangement] = {}
     made: dict[AttentionSpec, dict[str, Arrangement]] = {}
     for place, block in enumerate(spec.blocks):
@@ -97,7 +100,10 @@ def _attention_arrangements(spec: AttentionSpec) -> Iterator[tuple[str, Arrangem
 
 
 def _first_features_first(num_heads: int, head_dim: int) -> npt.NDArray[np.int64]:
-    """Return feature indices that put the first of each rotary pair before the second, by head."""
+    """Return the order of features by which each head's rotary pairs become two halves.
+
+    The first features of all pairs come first, then the second ones: [num_heads * head_dim].
+    """
     pairs = np.arange(num_heads * head_dim).reshape(num_heads, head_dim // 2, 2)
     return pairs.transpose(0, 2, 1).reshape(-1)
 

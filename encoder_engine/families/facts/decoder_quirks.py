@@ -29,11 +29,12 @@ DEFAULT_BASE = 10_000.0
 
 @dataclass(frozen=True)
 class CausalWindows:
-    """The windows of a causal model: ``key`` of config.json counts the tokens seen, with itself.
+    """Reads the attention windows of a causal model from ``key`` of config.json.
 
-    With attention in both directions, the key counts the tokens seen on either side.
+    The key counts the tokens that a token attends to, itself included; with attention in both
+    directions, those on either side.
     ``switch``: a key that says whether there are windows at all (Qwen); None: every block has a
-    window if the key has a value (Mistral).
+    window unless the key is null (Mistral).
     """
 
     switch: str | None = None
@@ -81,7 +82,7 @@ class CausalWindows:
 
 @dataclass(frozen=True)
 class SlidingLayers:
-    """Layers of global or windowed attention in both directions, each kind with its rotary base.
+    """Reads which layers attend globally or in a window, bidirectionally, and their rotary bases.
 
     ``sliding_window``: the tokens seen on either side. Older files list a window and a base for
     each layer, in ``attention_windows`` and ``rope_theta`` (UltraBERT).
@@ -141,7 +142,7 @@ class SlidingLayers:
 
 @dataclass(frozen=True)
 class GemmaLayers:
-    """Gemma 3's layers: windows in most, causal or not, and scales of scores and embeddings.
+    """Reads Gemma 3's layers: windows, direction of attention, scales of scores and embeddings.
 
     The window of a causal model counts the token itself; otherwise it counts both sides together.
     """
@@ -208,9 +209,10 @@ class GemmaLayers:
 def _by_layer_type(
     spec: EncoderSpec, config: JsonValue, bases: dict[str, float]
 ) -> dict[str, RotarySpec]:
-    """Read each layer type's rotary embedding; older files scale that of global layers alone.
+    """Read each layer type's rotary embedding.
 
-    ``bases``: the default rotary base of each layer type.
+    ``bases``: the default rotary base of each layer type. In files without ``rope_parameters``, the
+    scaling ``rope_scaling`` is that of global layers alone.
     """
     settings = rotary_settings(config)
     longest = spec.position_limit

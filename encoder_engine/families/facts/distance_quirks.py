@@ -20,10 +20,11 @@ __all__ = ["AlibiSlopes", "DisentangledAttention", "RelativeBuckets"]
 
 @dataclass(frozen=True)
 class RelativeBuckets:
-    """A relative bias by buckets of distances, whose config.json keys the other fields name.
+    """Reads a relative bias, which is learned for each bucket of distances.
 
-    ``family_max_distance``: the largest distance if config.json does not state one. ``by_block``:
-    each block has a table of its own (umT5).
+    ``num_buckets``, ``max_distance``: the config.json keys of the number of buckets and of the
+    largest distance; None: there is no such key. ``family_max_distance``: the largest distance if
+    config.json does not state one. ``by_block``: each block has a table of its own (umT5).
     """
 
     num_buckets: str
@@ -62,7 +63,7 @@ class RelativeBuckets:
 
 @dataclass(frozen=True)
 class AlibiSlopes:
-    """ALiBi slopes, which follow from the number of heads (Press et al. 2022)."""
+    """Sets ALiBi slopes by the number of heads (Press et al. 2022); reads no config.json key."""
 
     keys: ClassVar[tuple[str, ...]] = ()
 
@@ -97,7 +98,7 @@ POSITION_TERMS = {"c2p": "query", "p2c": "key"}
 
 @dataclass(frozen=True)
 class DisentangledAttention:
-    """Disentangled attention, with the terms that ``pos_att_type`` lists.
+    """Reads disentangled attention, with the terms that ``pos_att_type`` lists.
 
     The scale of the scores is ``((1 + number of terms) * head_dim) ** -0.5``.
     ``own_projections``: distance vectors have projections of their own, and neither buckets nor a

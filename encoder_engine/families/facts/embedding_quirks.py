@@ -19,7 +19,7 @@ __all__ = ["EsmEmbedding", "OffsetPositions", "ScaledEmbedding"]
 
 @dataclass(frozen=True)
 class EsmEmbedding:
-    """ESM's positions, rotary or learned, its norm of embeddings, and its token dropout."""
+    """Reads ESM's positions (rotary or learned), its norm of embeddings, and its token dropout."""
 
     keys: ClassVar[tuple[str, ...]] = (
         "position_embedding_type",
@@ -76,7 +76,7 @@ class EsmEmbedding:
 
 @dataclass(frozen=True)
 class OffsetPositions(OneKey):
-    """A position table whose first ``offset`` rows are unused and not counted in config.json."""
+    """Adds a position table's unused first ``offset`` rows, which config.json does not count."""
 
     offset: int
 
@@ -95,7 +95,7 @@ class OffsetPositions(OneKey):
 
 @dataclass(frozen=True)
 class ScaledEmbedding(OneKey):
-    """Token embeddings times the square root of the width, if config.json's key says so (BART)."""
+    """Reads whether token embeddings are multiplied by the square root of the width (BART)."""
 
     def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
         """Return the specification with the scale of token embeddings set."""

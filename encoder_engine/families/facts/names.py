@@ -59,7 +59,7 @@ class Origin(NamedTuple):
 
     @property
     def is_rearranged(self) -> bool:
-        """True if the parameter's rows or columns are ordered otherwise than in the stack."""
+        """True if the parameter's rows or columns are not in the order of the stacked tensors."""
         _, order, columns = self.arrangement
         moved = order is not None or columns is not None
         return moved or self.halves_swapped or self.transposed

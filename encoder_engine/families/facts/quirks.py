@@ -28,7 +28,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class SharedGroups(OneKey):
-    """Shared blocks: each of ``num_hidden_groups`` blocks computes an equal run of layers."""
+    """Reads how many blocks there are (``num_hidden_groups``); each computes a run of layers."""
 
     def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
         """Return the specification with one block for each group."""
@@ -45,9 +45,10 @@ class SharedGroups(OneKey):
 
 @dataclass(frozen=True)
 class TwoThirds(OneKey):
-    """The width of a gated feed-forward layer: 2/3 of the key's value, rounded up to a multiple.
+    """Reads the width of a gated feed-forward layer: 2/3 of the key's value, rounded up.
 
-    The gated layer then has as many weights as an ungated layer whose width is the key's value.
+    ``multiple``: the width is rounded up to a multiple of this number. The gated layer then has
+    about as many weights as an ungated layer whose width is the key's value.
     """
 
     multiple: int
@@ -65,7 +66,10 @@ class TwoThirds(OneKey):
 
 @dataclass(frozen=True)
 class LayerWindows(OneKey):
-    """Windows: a config.json key states both sides together, as a number or a list by block."""
+    """Reads attention windows from a config.json key, as one number or a list of one by block.
+
+    A number counts the tokens of both sides together.
+    """
 
     def read(self, spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
         """Return the specification with each block's window set."""
@@ -92,7 +96,7 @@ class LayerWindows(OneKey):
 
 @dataclass(frozen=True)
 class FirstConvolution:
-    """A convolution of the embeddings, added to the first block's output, if configured."""
+    """Reads the convolution of the embeddings that is added to the first block's output, if any."""
 
     keys: ClassVar[tuple[str, ...]] = ("conv_kernel_size", "conv_act")
 
@@ -123,10 +127,10 @@ class FirstConvolution:
 
 @dataclass(frozen=True)
 class FeedForwardName:
-    """The feed-forward layer by a name in config.json, which ``names`` maps to (activation, gated).
+    """Reads activation and gate of the feed-forward layers from a single name in config.json.
 
-    A config.json may also have ``activation_key`` and ``gate_key``; transformers then uses these
-    two and ignores the name.
+    ``names``: pairs of a name and its (activation, gated). A config.json may also have
+    ``activation_key`` and ``gate_key``; transformers then uses these two and ignores the name.
     """
 
     key: str
@@ -165,7 +169,10 @@ class FeedForwardName:
 
 @dataclass(frozen=True)
 class OwnCode:
-    """A family told from another by ``auto_map`` alone, which names the repository's code."""
+    """Writes the ``auto_map`` by which alone a family is told from another; sets no field.
+
+    ``auto_map`` names the repository's code.
+    """
 
     auto_map: tuple[tuple[str, str], ...]
 
@@ -182,7 +189,10 @@ class OwnCode:
 
 @dataclass(frozen=True)
 class StatedValue(OneKey):
-    """A config.json key with one supported value, which is not the default, ``missing``."""
+    """Accepts only the value ``supported`` of a config.json key, which must therefore be stated.
+
+    ``missing``: the value that an absent key stands for; it is not supported.
+    """
 
     missing: str
     supported: str

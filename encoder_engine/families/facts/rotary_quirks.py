@@ -29,7 +29,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class RopeParameters:
-    """One rotary embedding for all blocks, with the base in ``rope_parameters``."""
+    """Reads one rotary embedding for all blocks, with the base in ``rope_parameters``."""
 
     default_base: float
 
@@ -48,7 +48,7 @@ class RopeParameters:
 
 @dataclass(frozen=True)
 class RotaryBase(OneKey):
-    """One rotary embedding for all blocks, with the base in ``key`` of config.json."""
+    """Reads one rotary embedding for all blocks, with the base in ``key`` of config.json."""
 
     default_base: float
 
@@ -64,10 +64,9 @@ class RotaryBase(OneKey):
 
 @dataclass(frozen=True)
 class PairedRotary:
-    """One rotary embedding for all blocks, over neighbouring features.
+    """Sets one rotary embedding for all blocks, whose pairs are neighbouring features.
 
-    ``base`` is not configurable.
-
+    ``base``: the rotary base, which no key of config.json sets.
     ``key``: the key that says whether values are rotated, too; None: they are not.
     """
 
@@ -98,7 +97,7 @@ class PairedRotary:
 
 @dataclass(frozen=True)
 class RopeTheta:
-    """One rotary embedding for all blocks: base ``rope_theta``, scaled by ``rope_scaling``."""
+    """Reads a rotary embedding for all blocks: base ``rope_theta``, scaled by ``rope_scaling``."""
 
     default_base: float
 
@@ -146,7 +145,10 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 
 
 def names_layer_types(settings: JsonValue) -> bool:
-    """Return whether there are ``rope_parameters``; raise if they are not by layer type."""
+    """Return whether ``rope_parameters`` are given, by layer type; False if they are empty.
+
+    Raises :class:`ConfigError` if they are given in another form.
+    """
     if not settings.value:
         return False
     if not settings.object().keys() & {FULL, SLIDING}:
@@ -165,7 +167,7 @@ def read_layer_types(config: JsonValue, num_layers: int) -> list[str]:
 
 @dataclass(frozen=True)
 class LayerTypes:
-    """ModernBERT's layers: global or sliding-window attention, each with its own rotary base.
+    """Reads ModernBERT's layers: global or sliding-window attention, each with its own rotary base.
 
     The first block has no norm before attention. Older files have ``global_attn_every_n_layers``
     instead of ``layer_types``, and a key for each base.

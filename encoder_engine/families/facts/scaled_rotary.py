@@ -23,9 +23,9 @@ SUPPORTED = (*UNSCALED, "linear", "llama3", "yarn")
 
 @dataclass(frozen=True)
 class ScaledRope:
-    """One rotary embedding for all blocks: ``rope_parameters``, or ``rope_theta`` and its scaling.
+    """Reads one rotary embedding for all blocks from ``rope_parameters``, or from older keys.
 
-    ``rope_scaling`` is the older name of ``rope_parameters``, without the base.
+    These are ``rope_theta``, the base, and ``rope_scaling``, the other values.
     """
 
     default_base: float = 10_000.0

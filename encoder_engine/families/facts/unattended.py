@@ -14,9 +14,9 @@ __all__ = ["refuse_unattended"]
 
 
 def refuse_unattended(spec: EncoderSpec, longest: int) -> str | None:
-    """Return why an encoder cannot compute texts of ``longest`` tokens with some unattended.
+    """Return why an encoder cannot compute texts that have unattended tokens; None: it can.
 
-    None: it can. No other token attends to an unattended one.
+    ``longest``: the most tokens of a text. No other token attends to an unattended one.
     """
     blocks = spec.blocks
     if spec.convolution is not None or any(b.attention.global_projections for b in blocks):

@@ -1,10 +1,10 @@
 """The input of a training step's micro-batch, padded to fixed sizes, for CUDA graphs.
 
-How it works: tokens, sequences, selected rows and targets are each padded to a size class.
-Sequences of token 0 follow the batch's own and fill its rows up; the first of their rows follow the
-selected ones; further targets have no loss (:class:`Padding`). No loss reads this padding, so its
-gradients are exactly 0, and to the kernels it is ordinary tokens. All inputs lie in one block of
-memory, so that one copy fills it.
+How it works: tokens, sequences, selected rows and targets are each padded to a size class. Padding
+sequences, of token 0, follow the batch's own and divide the remaining rows among them. Padding of
+the selected rows takes the first of the remaining rows. Padding targets have no loss
+(:class:`Padding`). No loss reads padding, so its gradients are exactly 0, and to the kernels it is
+ordinary tokens. All inputs lie in one block of memory, so that one copy fills it.
 
 Dimensions: T rows, B sequences and M selected rows of a layout; T', B' and M' of the batch.
 """
@@ -184,7 +184,7 @@ class StepInputs:
         self._memory.copy_(staged, non_blocking=True)
 
     def _write_offsets(self, own: npt.NDArray[np.int64], offsets: npt.NDArray[Any]) -> None:
-        """Write the offsets of the batch's sequences, then of padding sequences for other rows."""
+        """Write the offsets of the batch's sequences, then of sequences over the padding."""
         number = self.layout.bucket.num_sequences - (len(own) - 1)
         further = self.layout.bucket.num_tokens - int(own[-1])
         offsets[: len(own)] = own

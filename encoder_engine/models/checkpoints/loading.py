@@ -174,7 +174,7 @@ def _move_and_cast(state: dict[str, Tensor], device: torch.device, dtype: torch.
 
 
 def _parts(encoder: Network) -> dict[str, nn.Module]:
-    """Return the encoder's modules with weights by name, first the embedding, the largest."""
+    """Return the encoder's modules with weights, by name; the embedding, the largest, first."""
     blocks = {f"blocks.{place}": block for place, block in enumerate(encoder.blocks)}
     others = {name: part for name, part in encoder.named_children() if name != "blocks"}
     return others | blocks

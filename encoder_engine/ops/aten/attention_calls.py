@@ -51,6 +51,9 @@ def _attend_in_place(
 
 
 def _learned(terms: Terms) -> list[Tensor]:
-    """List the tensors besides query, key and value that may need a gradient: bias and vectors."""
+    """List the tensors, besides query, key and value, that may need a gradient.
+
+    These are the relative bias and disentangled attention's distance vectors.
+    """
     vectors = () if terms.disentangled is None else terms.disentangled[:2]
     return [x for x in (terms.bias_HR, *vectors) if x is not None]

@@ -121,7 +121,7 @@ def _scores_of_vectors(rows_nHLD: Tensor, vectors_NHD: Tensor) -> Tensor:
 
 
 def entries_of(distance: Tensor, bias_HR: Tensor) -> Tensor:
-    """Return the index in the relative bias of each distance, clamped to its ends."""
+    """Return each distance's column in the relative bias; out of reach, the first or last."""
     reach = bias_HR.shape[1] // 2
     return distance.clamp(-reach, reach) + reach
 
@@ -149,8 +149,9 @@ def _attend(
 ) -> Tensor:
     """Call SDPA so that, on a CPU, a sequence's bits do not depend on the other sequences.
 
-    Two things would: rows that are not aligned to vectors, since their alignment depends on the
-    rows before; and a single head of one sequence, which MKL splits among threads.
+    Otherwise they would depend on them in two cases: rows that are not aligned to vectors, since
+    the alignment depends on the rows before; and a single head of one sequence, which MKL splits
+    among threads. With gradients or dropout they may depend on them.
     """
     num_sequences, num_heads, _, head_dim = query_nHQD.shape
     group = num_heads // key_nKLD.shape[1]

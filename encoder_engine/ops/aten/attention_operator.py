@@ -151,9 +151,9 @@ def _rows_of(rows: bytes) -> Tensor:
 
 
 def _parts(call: Call) -> Iterator[_Part]:
-    """Yield the attention weights of a call in parts of bounded size, dropout drawn from its seed.
+    """Yield the attention weights of a call in parts of bounded size.
 
-    Forward and backward thus get the same parts.
+    Dropout is drawn from the call's seed, so forward and backward get the same parts.
     """
     wide = torch.promote_types(call.query_MHD.dtype, torch.float32)
     generator = torch.Generator(call.query_MHD.device)
@@ -176,7 +176,10 @@ def _parts(call: Call) -> Iterator[_Part]:
 
 
 def _pieces(group: Group, call: Call) -> Iterator[Group]:
-    """Split a group of sequences into smaller ones, each with at most ``MOST_SCORES`` scores."""
+    """Split a group of sequences into smaller ones of at most ``MOST_SCORES`` scores each.
+
+    A single sequence is not split, and may have more.
+    """
     at_once = MOST_SCORES // (call.query_MHD.shape[1] * group.num_queries * group.length)
     rows = _indices(group.rows, call).view(-1, group.length)
     queries = _indices(group.queries, call).view(-1, group.num_queries)

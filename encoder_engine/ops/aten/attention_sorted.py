@@ -23,7 +23,11 @@ if TYPE_CHECKING:
 
 
 class _Queries(NamedTuple):
-    """The selected query rows by group; shorter sequences repeat rows to reach equal counts."""
+    """The selected query rows, one group of sequences of equal length after the other.
+
+    All sequences of a group get as many rows as the one with the most; places without a row of
+    their own repeat the first selected row.
+    """
 
     numbers: list[int]  # queries of each sequence, by group
     rows: Tensor  # int64 [sum of n * Q], places in the list of selected rows, by group
@@ -100,9 +104,9 @@ def _moved(rows_THD: Tensor, order: Tensor, back: Tensor | None) -> Tensor:
 
 
 def _queries_of(selected: SelectedRows) -> _Queries:
-    """Return the queries with every sequence of a group padded to the most queries in it.
+    """Return the selected rows as :class:`_Queries`.
 
-    The lengths are read on the host, without a wait for the device.
+    The sequences' lengths are read on the host, without a wait for the device.
     """
     within, sequences, device = selected.within, selected.sequences, selected.rows.device
     places_M = selected.indices - np.repeat(sequences.offsets[:-1], within.lengths)

@@ -36,12 +36,14 @@ OFFSETS = (-1, 0, 1)
 
 
 class _Sums(NamedTuple):
-    """Sums of attention weights before they are divided by their total, of n sequences of length L.
+    """Sums over keys of the unnormalised attention weights of n sequences of length L.
 
-    ``mixed``: [n, H, L, D], weighted sums of the values; ``by_feature``: [n, H, L, F], of key
-    features;
-    ``near``: [n, H, L, 3]; others [n, H, L]. ``surprise`` is the sum of weight times shifted score;
-    ``distance`` lacks the distances that ``by_feature`` sums.
+    ``mixed``: [n, H, L, D], weighted sums of the values.
+    ``best``: [n, H, L], the position of the highest score's key.
+    ``surprise``: [n, H, L], the sum of weight times shifted score.
+    ``distance``: [n, H, L], without the distances that ``by_feature`` sums.
+    ``near``: [n, H, L, 3], the weights of the token before the query, of its own and of the next.
+    ``by_feature``: [n, H, L, F], weighted sums of the keys' features.
     """
 
     mixed: Tensor
@@ -153,7 +155,10 @@ def _sum_tiles(
 
 
 def _group(keys: Tensor, start: int, stop: int) -> Group:
-    """Return the group of queries ``start`` to ``stop - 1`` of sequences of one length."""
+    """Return the :class:`Group` of the sequences ``keys``, [n, L], with some of their queries.
+
+    The queries are those at the positions ``start`` to ``stop - 1``.
+    """
     places = torch.arange(start, stop, device=keys.device)
     queries = keys[:, start:stop]
     return Group(

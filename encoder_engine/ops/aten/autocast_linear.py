@@ -105,7 +105,11 @@ class _Linear(torch.autograd.Function):
 
 
 def _product(left_NT: Tensor, right_TK: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return ``left @ right`` in ``dtype``, on a GPU without gradients also summed in it."""
+    """Return ``left @ right`` in ``dtype``.
+
+    On a GPU without gradients the product is written in ``dtype``; else it is computed in the
+    operands' dtype and then cast.
+    """
     if torch.is_grad_enabled() or not left_NT.is_cuda or left_NT.dtype == dtype:
         # PyTorch has products of mixed dtypes on a GPU alone, and without gradients.
         return (left_NT @ right_TK).to(dtype)

@@ -103,7 +103,11 @@ def _gemm(input_tK: Tensor, content_KN: Tensor, scale_N: Tensor) -> Tensor:
 
 
 def _exact_gemm(input_tK: Tensor, weight_KN: Tensor) -> Tensor:
-    """Return ``(input - 128) @ weight``: float32 holds partial sums exactly, in any order."""
+    """Return ``(input - 128) @ weight``, float32; only the end result is rounded.
+
+    Parts of the sum are so short that float32 holds each exactly, in any order of its terms; the
+    parts are added in float64.
+    """
     sums_tN = torch.zeros(len(input_tK), weight_KN.shape[1], dtype=torch.float64)
     for start in range(0, len(weight_KN), EXACT_TERMS):
         part = slice(start, start + EXACT_TERMS)

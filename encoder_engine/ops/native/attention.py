@@ -28,7 +28,7 @@ SCHEMA = (
 class StatisticsMemory(NamedTuple):
     """Memory from which the kernel reads marks, bool [T, C], and to which it writes statistics.
 
-    Of M queries, contiguous: values float32 [M, H, 6 + C], offsets int64 [M, H].
+    The statistics of M queries are contiguous: values float32 [M, H, 6 + C], offsets int64 [M, H].
     """
 
     marks_TC: Tensor

@@ -20,8 +20,8 @@ def hash_memory(tensors: Sequence[Tensor]) -> int:
     """Return a 64-bit hash of the bytes of contiguous CPU tensors, at memory bandwidth.
 
     A change within one word of 8 bytes always changes the hash; other changes collide once in 2^64.
-    The hash is not cryptographic. Other threads may replace the tensors' memory while the hash is
-    computed.
+    The hash is not cryptographic. It is safe that other threads give the tensors other memory while
+    the hash is computed.
     """
     # Kept until the hash is done: another thread's `tensor.data = ...` would free the memory.
     held = [tensor.detach() for tensor in tensors]

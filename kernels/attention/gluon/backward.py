@@ -42,9 +42,10 @@ def _load_pair(
     HEAD_DIM: gl.constexpr,
     BOTH: gl.constexpr,
 ):
-    """Load a block of two tensors, of which ``inside`` rows exist; return the phase of ``tail``.
+    """Load a block of two tensors; return the next phase of ``tail``, a ragged block's barrier.
 
-    Rows beyond ``inside`` are cleared in the first tensor and, if BOTH, in the second.
+    ``inside``: how many of the block's rows exist. The others are cleared in the first tensor and,
+    if BOTH, in the second.
     """
     tail_ready, tail_phase = tail
     first_rows, second_rows = rows

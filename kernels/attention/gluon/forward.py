@@ -33,7 +33,7 @@ from .primitives import async_load, clear_rows, keep, next_place
 
 @gluon.jit
 def _tile(index, num_tiles, lists, NUM_HEADS: gl.constexpr):
-    """Return the sequence and the block of tile ``index``, or of the last tile beyond the list."""
+    """Return the sequence and the block of tile ``index``; past the list's end, of the last."""
     tile = gl.minimum(index // NUM_HEADS, num_tiles - 1)
     at = lists[0] + 2 * tile
     return gl.load(at), gl.load(at + 1)

@@ -1,4 +1,4 @@
-"""Steps that the kernels in Gluon share, and one name for what Triton renamed."""
+"""Steps that the kernels in Gluon share, and one name for a function that Triton renamed."""
 
 from __future__ import annotations
 
