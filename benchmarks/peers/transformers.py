@@ -56,7 +56,10 @@ def _mean_vectors(model: Any, tokenizer: Any, ids: Sequence[Sequence[int]]) -> A
 
 
 def float64_vectors(job: EmbeddingJob) -> npt.NDArray[np.float64]:
-    """Compute the float64 vectors that gates compare with, one text at a time."""
+    """Embed a job's texts by transformers in float64, one at a time; return the vectors, [N, D].
+
+    Before a candidate is timed, its output is compared with these vectors.
+    """
     vectors: npt.NDArray[np.float64] = load(job, "float64")(1)
     return vectors
 

@@ -276,7 +276,8 @@ class DenseMethods(QueryMethods):
             or the address of a folder, with ``staging``.
         staging: the local folder in which a run with an address writes and resumes; it is copied
             when it is complete, the manifest last.
-        shard_rows: rows of a shard; None: 100,000, or as many as 45 seconds take.
+        shard_rows: rows of a shard; None: a shard ends after 100,000 rows or 45 seconds, whichever
+            comes first.
         shard_format: ``"npy"``, ``"parquet"``, ``"arrow"`` or ``"lance"``.
         on_error: ``"skip"`` leaves bad rows out and lists them in a separate file; ``"fail"``
             raises :class:`RowError`.

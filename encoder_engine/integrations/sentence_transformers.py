@@ -45,7 +45,10 @@ def accelerate(model: Model, *, pack: bool = False) -> Model:
 
 
 def restore(model: Model) -> Model:
-    """Restore the original methods of a model's transformers and tokenizers; weights stay."""
+    """Undo :func:`accelerate`: give the model's transformers and tokenizers their own methods back.
+
+    This is done in place. The weights are not changed: what was trained since is kept.
+    """
     transformers, tokenizers = _parts_of(model)
     for transformer in transformers:
         replaced_forward.restore(transformer)

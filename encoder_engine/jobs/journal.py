@@ -89,7 +89,11 @@ class Journal:
         skipped: bool = False,
         overwriting: bool = False,
     ) -> None:
-        """Write a new journal with a plan and finished shards in the place of the present one."""
+        """Replace the journal's file by a new one, in one atomic write.
+
+        ``plan``: what the run computes; ``records``: a record of each shard that is finished.
+        ``skipped``, ``overwriting``: see the class.
+        """
         self.plan, self.records, self.skipped, self._last = plan, list(records), skipped, ""
         self.overwriting = overwriting
         first = {"plan": plan, "overwriting": True} if overwriting else {"plan": plan}

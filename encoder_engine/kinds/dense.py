@@ -147,7 +147,7 @@ class Dense(Kind):
         }
 
     def of_request(self, request: Any) -> dict[str, Any]:
-        """Return the keywords of :meth:`resolve` in a request: normalization and dimension."""
+        """Return a server request's arguments for :meth:`resolve`: normalization and dimension."""
         return {"normalize_embeddings": request.normalize, "truncate_dim": request.dimensions}
 
 

@@ -36,7 +36,11 @@ class Launch(NamedTuple):
 
 
 def statistics_launch(itemsize: int) -> Launch:
-    """Return the launch shape of the tiled forward kernel; twice the columns would spill."""
+    """Return the launch shape of the tiled forward kernel, which computes each row's logsumexp.
+
+    ``itemsize``: bytes of an element. For 2 bytes a block has 128 columns of the vocabulary: with
+    256, as in the backward kernel, it would spill registers.
+    """
     launch = Launch(64, 64, 32, 4, 2) if itemsize == 4 else Launch(128, 128, 64, 8, 3)
     return pinned("projection_statistics", launch)
 

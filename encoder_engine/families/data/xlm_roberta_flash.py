@@ -1,7 +1,8 @@
 """XLM-R as Jina publishes it (jina-reranker-v2): one projection for query, key and value.
 
-Its model_type is "xlm-roberta"; its code distinguishes it. The layout follows ``XLMRobertaModel``
-of modeling_xlm_roberta.py in jinaai/xlm-roberta-flash-implementation.
+Its config.json has the model_type of XLM-R, "xlm-roberta". It is recognised by ``auto_map``, which
+names Jina's model code. Tensor names are those of ``XLMRobertaModel`` in modeling_xlm_roberta.py of
+jinaai/xlm-roberta-flash-implementation.
 """
 
 from dataclasses import replace

@@ -161,7 +161,10 @@ class OpenAIDetails(Struct):
 
 
 class OpenAIFault(Struct):
-    """An error of the routes below ``/v1`` and ``/v2``; ``message`` is for Cohere's clients."""
+    """The body of an error's answer below ``/v1`` and ``/v2``, in OpenAI's format.
+
+    ``message``: the text of ``error.message`` again, where Cohere's clients read it.
+    """
 
     error: OpenAIDetails
     message: str

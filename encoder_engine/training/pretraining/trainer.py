@@ -141,7 +141,10 @@ class Pretraining(Course):
         )
 
     def evaluation(self, names: Sequence[str], world: World) -> Evaluation | None:
-        """Return the function that scores a model on held-out text; None: none is held out."""
+        """Return the function that scores a model on held-out text; None: none is held out.
+
+        ``names``: the names of the model's losses, of which it computes the means.
+        """
         held_out = self.text.held_out
         if not len(held_out):
             return None
