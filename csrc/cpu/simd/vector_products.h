@@ -79,6 +79,20 @@ EE_INLINE vfloat add_sums(vfloat a, vfloat b) {
     return std::is_same_v<Sum, float> ? a + b : as_float(as_word(a) + as_word(b));
 }
 
+// Writes a tile's totals, added to the sums `before`.
+template <typename Sum, int Rows, int Columns>
+EE_INLINE void store_sums(const Sum* before, int64_t before_row, const vfloat (&totals)[Rows][Columns], Sum* to,
+                          int64_t to_row) {
+#pragma GCC unroll 8
+    for (int r = 0; r < Rows; ++r) {
+#pragma GCC unroll 4
+        for (int c = 0; c < Columns; ++c) {
+            const vfloat sum = load(before + r * before_row + c * kLanes);
+            store(to + r * to_row + c * kLanes, add_sums<Sum>(sum, totals[r][c]));
+        }
+    }
+}
+
 // Operands defines the elements in words of rows and weights, and multiplies them.
 template <typename Operands, typename Sum_>
 struct vector_products : Operands::Rows, panel_steps {
@@ -162,14 +176,7 @@ private:
             encoder_engine::EE_ISA::multiply<Operands, kAhead>(
                 left, filled * int64_t{sizeof(Byte)} / kWordBytes, int64_t{sizeof(Byte)}, right, kPanelWidth,
                 some, totals, [=](int64_t step) EE_INLINED { between(done + step); });
-#pragma GCC unroll 8
-            for (int r = 0; r < Rows; ++r) {
-#pragma GCC unroll 4
-                for (int c = 0; c < kColumns; ++c) {
-                    const vfloat sum = load(before + r * before_row + c * kLanes);
-                    store(to + r * to_row + c * kLanes, add_sums<Sum>(sum, totals[r][c]));
-                }
-            }
+            store_sums(before, before_row, totals, to, to_row);
             left += some * int64_t{sizeof(Byte)};
             right += some * kPanelWidth;
             before = to;

@@ -121,14 +121,7 @@ private:
         encoder_engine::EE_ISA::multiply<Operands>(reinterpret_cast<const float*>(rows), filled / 2, Operands::kParts,
                                                    static_cast<const float*>(weights), weights_step, steps, totals,
                                                    between);
-#pragma GCC unroll 6
-        for (int r = 0; r < Rows; ++r) {
-#pragma GCC unroll 2
-            for (int c = 0; c < kMostColumns; ++c) {
-                const vfloat sum = load(before + r * before_row + c * kLanes);
-                store(to + r * kPanelWidth + c * kLanes, add_sums<Sum>(sum, totals[r][c]));
-            }
-        }
+        store_sums(before, before_row, totals, to, kPanelWidth);
     }
 };
 
