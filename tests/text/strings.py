@@ -32,7 +32,7 @@ CJK_EDGES = (
     *(0x2B820, 0x2B91F, 0x2B920, 0x2CEAF, 0x2CEB0, 0x2F7FF, 0x2F800, 0x2FA1F, 0x2FA20, 0x30000),
 )
 SCALARS = [code for code in range(0x110000) if not 0xD800 <= code <= 0xDFFF]
-MARKS = [code for code in SCALARS if reference_text.combining(chr(code))]
+MARKS = reference_text.combining_codes()
 # Marks that outlive accent stripping, and so make canonical order visible.
 SURVIVORS = [code for code in MARKS if not reference_text.flags(chr(code)) & reference_text.MARK]
 

@@ -81,6 +81,13 @@ def combining(code: str) -> int:
     return values[bisect_right(starts, ord(code)) - 1]
 
 
+def combining_codes() -> list[int]:
+    """List the code points whose canonical combining class is not 0."""
+    starts, values = _COMBINING
+    spans = zip(starts, [*starts[1:], 0x110000], values, strict=True)
+    return [code for start, stop, value in spans if value for code in range(start, stop)]
+
+
 @cache
 def _lowercase_table() -> dict[str, str]:
     table = {"\u0130": "i\u0307"}
