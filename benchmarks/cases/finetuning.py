@@ -96,7 +96,7 @@ def case_specs() -> list[CaseSpec]:
 
 @dataclass(frozen=True, kw_only=True)
 class Course:
-    """What all candidates train: an initial model by a recipe, on the rows of an epoch.
+    """The training that every candidate repeats: a model, a recipe, and the rows of one epoch.
 
     ``chosen``: the numbers, in the file of rows, of the rows in ``data``.
     ``cut``: for each step its rows, as indices in ``data``, in the order of the first epoch.

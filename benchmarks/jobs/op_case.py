@@ -101,7 +101,7 @@ class Rival:
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """What the cases of one operation compute, by whom, and what the result is compared with.
+    """An operation as its cases measure it: inputs, implementations, and the reference.
 
     - ``inputs``: the tensors by name, for which gradients are computed.
     - ``ours(by, **inputs)`` runs the implementation ``by``.

@@ -72,7 +72,7 @@ class TokenizerJob:
 
 @dataclass(frozen=True, kw_only=True)
 class Way:
-    """How a library gives one form of output: ``call(texts)`` is timed.
+    """A library's call that gives one form of output, such as lists: ``call(texts)`` is timed.
 
     ``rows(result)``: turns what the call returned into one array of ids per text, for the gate.
     The form "files" passes the path of a file with a text in each line instead of texts.

@@ -23,7 +23,7 @@ class Verdict:
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """What a candidate builds: ``call`` is timed, the result of calling ``answer`` is judged."""
+    """Two functions of a candidate: ``call`` is timed, and the result of ``answer`` is judged."""
 
     call: Call
     answer: Call

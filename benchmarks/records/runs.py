@@ -37,7 +37,7 @@ class Facing:
 
     @property
     def lost(self) -> bool:
-        """Whether the peer is faster."""
+        """True if the peer is faster than the engine."""
         return self.ratio < 1
 
     @property

@@ -65,7 +65,7 @@ class MixProbe:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ProbeData:
-    """What probes are trained and tested on: layers' vectors of edges, and the edges' labels.
+    """The data of edge probes: the vectors of edges in every layer, and the labels of the edges.
 
     An edge is a labelled span or pair of spans. The vectors are centred, [L + 1, n, D]; labels [n].
     ``train_control``, ``test_control``: the labels of the control task. A test label that training

@@ -52,7 +52,7 @@ class SenseWord(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class SenseScores:
-    """How often senses are predicted correctly, in percent of the ``num_covered`` test words.
+    """The accuracy of predicted word senses, in percent of the ``num_covered`` test words.
 
     Covered words are those whose lemma has a training word. ``num_senses``: the senses of their
     lemmas.

@@ -26,7 +26,7 @@ _OWN = {"kind": "tokens", "max_active_dims": "sparse", "pair_column": "scores"}
 
 @dataclass(frozen=True, kw_only=True)
 class EmbedTask:
-    """What ``embed`` runs: a job over files, and a function that loads the model.
+    """The work of the verb ``embed``: a job over files, and a function that loads its model.
 
     load: maps the model's name to the :class:`Kind` that computes the results.
     """

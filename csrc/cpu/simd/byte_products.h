@@ -28,13 +28,8 @@ using byte_products = mmla_products<byte_mmla>;
 
 #if defined(__AVX512VNNI__) || defined(__AVXVNNI__)
 
-struct byte_operands : whole_words {
+struct byte_operands : packed_words {
     using Rows = copied_rows;
-    EE_INLINE static vfloat broadcast_word(const float* from) {
-        uint32_t word;
-        std::memcpy(&word, from, sizeof(word));
-        return as_float(broadcast(word));
-    }
     EE_INLINE static vfloat multiply_add(vfloat a, vfloat b, vfloat sum) {
         // In assembly: for the built-in, GCC 12 copies each sum back and forth, and runs out of
         // registers.

@@ -25,6 +25,15 @@ struct whole_words {
     }
 };
 
+// Words that hold several elements: no floats, so that they are copied as integers.
+struct packed_words : whole_words {
+    EE_INLINE static vfloat broadcast_word(const float* from) {
+        uint32_t word;
+        std::memcpy(&word, from, sizeof(word));
+        return as_float(broadcast(word));
+    }
+};
+
 // Calls body with number<0> to number<Count - 1>.
 template <int Count, int Done = 0, typename Body>
 EE_INLINE void for_numbers(const Body& body) {

@@ -7,12 +7,7 @@ namespace encoder_engine {
 namespace EE_ISA {
 
 // Words of two 16-bit integers.
-struct half_pairs : whole_words {
-    EE_INLINE static vfloat broadcast_word(const float* from) {
-        uint32_t word;
-        std::memcpy(&word, from, sizeof(word));
-        return as_float(broadcast(word));
-    }
+struct half_pairs : packed_words {
     EE_INLINE static vfloat multiply_add(vfloat a, vfloat b, vfloat sum) {
         // In assembly: GCC 12 computes all products before it adds them, and runs out of registers.
         vfloat products;
@@ -74,8 +69,8 @@ struct byte_products : plain_rows<uint16_t> {
                     const Sum* const before = at == 0 ? starts + feature : kept;
                     const int64_t before_row = at == 0 ? 0 : kPanelWidth;
                     if (few) {
-                        multiply_tile<byte_quads, kRows>(from, filled, block, kPanelWidth, depth / 4, before, before_row,
-                                                         kept, between);
+                        multiply_tile<byte_quads, kRows>(from, filled, block, kPanelWidth, depth / kWordBytes, before,
+                                                         before_row, kept, between);
                     } else {
                         multiply_tile<half_pairs, kRows>(from, filled, widened, kFeatures, depth / 2, before, before_row,
                                                          kept, nothing{});

@@ -37,15 +37,10 @@ struct float_operands : whole_words {
 
 #if defined(EE_BFLOAT16_PAIRS)
 
-struct pair_operands : whole_words {
+struct pair_operands : packed_words {
     using Element = bfloat16;
     static constexpr int kDepth = 2;
 
-    EE_INLINE static vfloat broadcast_word(const float* from) {
-        uint32_t word;
-        std::memcpy(&word, from, sizeof(word));
-        return as_float(broadcast(word));
-    }
 #if defined(EE_NEON)
     EE_INLINE static vfloat multiply_add(vfloat a, vfloat b, vfloat sum) {
         return vbfdotq_f32(sum, reinterpret_cast<bfloat16x8_t>(b), reinterpret_cast<bfloat16x8_t>(a));

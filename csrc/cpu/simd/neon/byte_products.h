@@ -25,13 +25,8 @@ constexpr int32_t kNoStarts[kPanelWidth] = {};
 
 #if defined(__ARM_FEATURE_DOTPROD)
 
-struct byte_operands : whole_words {
+struct byte_operands : packed_words {
     using Rows = signed_rows;
-    EE_INLINE static vfloat broadcast_word(const float* from) {
-        uint32_t word;
-        std::memcpy(&word, from, sizeof(word));
-        return as_float(broadcast(word));
-    }
     EE_INLINE static vfloat multiply_add(vfloat a, vfloat b, vfloat sum) {
         return reinterpret_cast<vfloat>(vdotq_s32(reinterpret_cast<int32x4_t>(sum), reinterpret_cast<int8x16_t>(b),
                                                   reinterpret_cast<int8x16_t>(a)));
