@@ -15,7 +15,7 @@ import click
 from benchmarks import registry
 from benchmarks.commands.gpu import gpu, require_gpu
 from benchmarks.commands.run_case import Progress, open_console, run_case
-from benchmarks.environments import environments
+from benchmarks.environments import VARIABLE, environments
 from benchmarks.measuring.case import CaseSpec, Options
 from benchmarks.measuring.machine import ROOT, find_device
 from benchmarks.measuring.measure import MIN_ROUNDS
@@ -203,12 +203,14 @@ def list_peers(folder: Path | None, *, setup: bool) -> int:
     FOLDER is where the environments lie; later runs look there if ENCODER_ENGINE_PEERS names it,
     and otherwise in .peers of the checkout.
     """
+    if folder is not None:
+        os.environ[VARIABLE] = str(folder)
     if setup:
-        for environment in environments(folder):
+        for environment in environments():
             pins = ", ".join(map("==".join, environment.wanted.items()))
             click.echo(f"{environment.name}: installing {pins}")
             environment.set_up()
-    for environment in environments(folder):
+    for environment in environments():
         click.echo(f"environment {environment.name}: {environment.unavailable() or 'ready'}")
     for peer in find_peers():
         versions = ", ".join(map(" ".join, peer.versions().items()))

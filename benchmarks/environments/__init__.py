@@ -102,13 +102,12 @@ def made_once(name: str, make: Callable[[Path], None]) -> Path:
     return folder
 
 
-def environment(name: str, folder: Path | None = None) -> Environment:
-    """Return the environment ``name`` of this version of Python; ``folder``: holds it."""
-    place = folder or peers_folder()
+def environment(name: str) -> Environment:
+    """Return the environment ``name`` of this version of Python."""
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
-    return Environment(name=name, folder=place / f"{name}-py{version}")
+    return Environment(name=name, folder=peers_folder() / f"{name}-py{version}")
 
 
-def environments(folder: Path | None = None) -> list[Environment]:
+def environments() -> list[Environment]:
     """Return the environment of every requirements file."""
-    return [environment(path.stem, folder) for path in sorted(REQUIREMENTS.glob("*.txt"))]
+    return [environment(path.stem) for path in sorted(REQUIREMENTS.glob("*.txt"))]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarks import environments
+from benchmarks.__main__ import main
 from benchmarks.jobs import tokenizing
 from benchmarks.jobs.gates import ParityGate
 from benchmarks.jobs.tokenizing import TokenizerJob, Way, Ways, list_rows, one_row
@@ -139,11 +140,14 @@ def test_a_candidate_may_run_in_another_interpreter() -> None:
     assert failed.reason == "its interpreter does not start: No such file or directory"
 
 
-def test_environments_have_pins_and_say_what_they_lack(tmp_path: Path) -> None:
-    names = {environment.name for environment in environments.environments(tmp_path)}
+def test_environments_have_pins_and_say_what_they_lack(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(environments.VARIABLE, str(tmp_path))
+    names = {environment.name for environment in environments.environments()}
     assert names == {"embedding", "jax", "serving", "tokenizers", "tokenizers-1"}
     assert environments.environment("tokenizers-1").wanted["tokenizers"].startswith("1.")
-    serving = environments.environment("serving", tmp_path)
+    serving = environments.environment("serving")
     assert "is not set up; python -m benchmarks peers --setup" in str(serving.unavailable())
     serving.python.parent.mkdir(parents=True)
     serving.python.touch()
@@ -157,6 +161,10 @@ def test_environments_have_pins_and_say_what_they_lack(tmp_path: Path) -> None:
     assert serving.wanted["infinity-emb"]
     assert serving.unavailable() is None
     assert serving.found == serving.wanted
+    # The folder of the command line is where peers are looked for too.
+    monkeypatch.setenv(environments.VARIABLE, str(tmp_path / "another"))
+    assert main(["peers", str(tmp_path)]) == 0
+    assert "\npeer infinity: ready" in capsys.readouterr().out
 
 
 def test_a_peer_of_another_version_never_runs_here(
