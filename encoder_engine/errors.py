@@ -257,7 +257,7 @@ class ImplementationError(EncoderEngineError, RuntimeError):
 
 
 class UnknownNameError(ImplementationError, LookupError):
-    """An unknown operation, implementation, or fact of a call was named."""
+    """A name is unknown: of an operation, an implementation, a pooling mode or another option."""
 
 
 class OutputError(EncoderEngineError, OSError):
@@ -365,7 +365,7 @@ class UnusedWeightsWarning(_NamesWarning):
 
 
 class MissingRowsWarning(_NamesWarning):
-    """The tokenizer has more tokens than the embedding table; texts that use these are refused."""
+    """The tokenizer has more tokens than the embedding table; texts that need them are refused."""
 
 
 class DefaultPoolingWarning(EncoderEngineWarning):

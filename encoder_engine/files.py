@@ -132,6 +132,7 @@ class PendingFile:
     """A file that is written beside its target under another name, until :meth:`publish`.
 
     A process that is killed earlier leaves the target untouched, and perhaps a ``.partial`` file.
+    Raises :class:`OutputError` as :func:`check_target`, and where the file cannot be made.
     """
 
     def __init__(self, target: Path, *, overwrite: bool) -> None:
@@ -184,7 +185,7 @@ def move_into_place(source: Path, target: Path, *, overwrite: bool) -> None:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file so that after a crash the disk has the old or the whole new content."""
+    """Write a file so that a crash leaves the old content or the new; raises OutputError."""
     pending = PendingFile(path, overwrite=True)
     try:
         with writing(path):
@@ -252,9 +253,9 @@ def verify_checksums(directory: Path, *, only: Collection[str] | None = None) ->
 
     Sums are read from a ``SHA256SUMS`` file (as ``sha256sum * > SHA256SUMS`` writes), from the
     RECORD of the installed package that contains the directory, or, in a Hugging Face hub cache,
-    from the name of the blob that a file links to.
+    from the name of the blob that a ``.safetensors`` file links to.
     ``only``: the files to compare; None: all.
-    Raises :class:`ChecksumError` that names the file.
+    Raises :class:`ChecksumError` for a file that differs or is missing, and for malformed sums.
     """
     compare_checksums(directory, recorded_checksums(directory), only=only)
 
@@ -281,7 +282,7 @@ def compare_checksums(
 
 
 def recorded_checksums(directory: Path) -> dict[str, str]:
-    """Return the recorded SHA-256 of the directory's files, hexadecimal, by name."""
+    """Return the recorded SHA-256 of files by name, hexadecimal; see :func:`verify_checksums`."""
     return once("records", directory, _read_records)
 
 

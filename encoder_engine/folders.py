@@ -22,6 +22,7 @@ def replacing_folder(target: Path) -> Iterator[Path]:
     """Yield a new folder beside the target, which gets the target's name when the context ends.
 
     An existing folder is exchanged for the new one and removed; after an exception it is unchanged.
+    Raises :class:`OutputError` in place of an OSError.
     """
     place = target.resolve()  # a link stays a link
     new = partial_path(place, os.urandom(4).hex())

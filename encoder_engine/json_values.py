@@ -317,7 +317,7 @@ def _no_collection() -> Iterator[None]:
 
 
 def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Make a dict of an object's pairs; refuse duplicate keys, which json would merge silently."""
+    """Return a JSON object's pairs as a dict; raises ``ValueError`` for a key that occurs twice."""
     merged = dict(pairs)
     if len(merged) != len(pairs):
         [(key, _)] = Counter(key for key, _ in pairs).most_common(1)

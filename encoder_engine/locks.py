@@ -85,7 +85,8 @@ def _alive(process: str) -> bool:
 class FolderLock:
     """A context that one process at a time enters for a folder: holds a lock file, then removes it.
 
-    The system releases the lock of a killed process: a lock file without a holder is taken over.
+    The system releases the lock of a killed process: a lock file without a holder is taken over. On
+    a file system without locks, entering warns and locks nothing.
     Raises :class:`LockedError` where another process holds the lock. Raises :class:`OutputError` on
     Windows, and for a file or link of that name that is not a lock, which is left alone.
     """

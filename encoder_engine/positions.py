@@ -94,13 +94,14 @@ def relative_position_buckets(num_buckets: int, max_distance: int) -> npt.NDArra
 
 
 def log_position_entries(num_buckets: int | None, max_distance: int) -> npt.NDArray[np.int64]:
-    """Return each distance's row, -max_distance .. max_distance, in DeBERTa's table of 2 N: int64.
+    """Return the row of DeBERTa's distance table for each distance -max_distance .. max_distance.
 
-    N is ``num_buckets``; None: ``max_distance``, and every distance has its own entry. Distances up
-    to N / 2 have an entry each; beyond, distances share entries in equal steps of the logarithm (He
-    et al. 2021, v2). Distances beyond ``max_distance`` have the outermost entry. Entries count
-    query position minus key position, as in the published tables. Raises :class:`ShapeError` for an
-    odd or too small number of buckets, or a ``max_distance`` that half of them reach.
+    The rows are int64; the table has 2 N. N is ``num_buckets``; None: ``max_distance``, and every
+    distance has its own row, except the two farthest before the query, which share one. Distances
+    up to N / 2 have a row each; beyond, distances share rows in equal steps of the logarithm (He et
+    al. 2021, v2). Callers clip larger distances to ``max_distance``. Row numbers rise with the
+    query's position minus the key's, as in the published tables. Raises :class:`ShapeError` for a
+    number of buckets that is odd or below 4, or a ``max_distance`` of at most N / 2 + 1.
     """
     distance = -np.arange(-max_distance, max_distance + 1)
     if num_buckets is None:

@@ -88,7 +88,10 @@ def note_resumed(done: str, record: Path) -> None:
 
 @contextmanager
 def locked_folder(folder: Path) -> Iterator[None]:
-    """Create a folder and lock it while the context lasts; raises :class:`LockedError`."""
+    """Create a folder and lock it while the context lasts.
+
+    Raises :class:`OutputError`, and where another process holds the lock :class:`LockedError`.
+    """
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     with FolderLock(folder):

@@ -117,11 +117,12 @@ class EngineRequest:
 
 
 def load_model(directory: Path, request: EngineRequest, head: Task | None = None) -> Any:
-    """Load an encoder for inference, or one with a head: a :class:`CompiledEncoder` or a module.
+    """Load an encoder for inference, with a head if ``head`` names a task.
 
-    The module is one of PyTorch. Raises :class:`ImplementationError` where a requested engine
-    refuses, and :class:`MissingDependencyError` where only PyTorch could compute it. Other
-    exceptions: see :meth:`Encoder.from_pretrained`.
+    Returns a :class:`CompiledEncoder`, or a module of PyTorch such as :class:`Encoder`. Raises
+    :class:`ImplementationError` where a requested engine refuses, and
+    :class:`MissingDependencyError` where only PyTorch could compute it. Other exceptions: see
+    :meth:`Encoder.from_pretrained`.
     """
     module = choose_modules(directory, request)
     if module is None:
@@ -222,7 +223,9 @@ def torch_engine(purpose: str) -> Any:
 def choose_modules(directory: Path, request: EngineRequest) -> Any | None:
     """Return ``engine/module.py`` if PyTorch computes a model; None: the compiled engine does.
 
-    Exceptions: see :func:`load_model`.
+    ``request.num_threads`` then sets PyTorch's threads for the whole process. Raises
+    :class:`ConfigError` for a compiled directory that the request does not fit; other exceptions:
+    see :func:`load_model`.
     """
     if request.engine == "torch":
         reason: str | None = "engine='torch' was requested"

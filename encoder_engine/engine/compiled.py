@@ -104,7 +104,7 @@ class CompiledEngine:
         return default_batch_tokens(self.spec, self.device, self.dtype)
 
     def fingerprint(self) -> str:
-        """Return the SHA-256 of the encoder's architecture and of its every weight."""
+        """Return the SHA-256 of the architecture, every weight of the encoder, and the modules."""
         return self.modules.join_fingerprint(self.encoder.fingerprint())
 
     def save_encoder(self, directory: Path) -> None:

@@ -22,8 +22,9 @@ _ITEM_SIZES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 def default_batch_tokens(spec: EncoderSpec, device: str, dtype: str) -> int:
     """Return the default number of tokens per batch on a device, such as ``"cuda:0"``.
 
-    A GPU gets 65,536, enough to fill it. A CPU gets at most 4,096, and fewer where the widest
-    activation would exceed 24 MiB, the size up to which the allocator reuses memory.
+    A CUDA device gets 65,536, enough to fill it. A CPU, and any other device, gets at most 4,096,
+    and fewer where the widest activation would exceed 24 MiB, the size up to which the CPU's
+    allocator reuses memory.
     """
     if device.startswith("cuda"):
         return 65_536

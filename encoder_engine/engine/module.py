@@ -155,7 +155,8 @@ class ModuleEngine:
     def _within_memory(self, compute: Callable[[], Computed]) -> Computed:
         """Return ``compute()``.
 
-        If the device lacks memory, frees all tensors and raises :class:`OutOfDeviceMemoryError`.
+        If the device lacks memory, frees the tensors of ``compute`` and raises
+        :class:`OutOfDeviceMemoryError`.
         """
         # The error holds the frames, and those hold tensors: both are gone after this block.
         with suppress(torch.OutOfMemoryError):
@@ -175,7 +176,7 @@ class EncoderModule(ModuleEngine):
         self._apply = StackComputer()
 
     def fingerprint(self) -> str:
-        """Return the SHA-256 of the architecture and of every weight; see :class:`Engine`."""
+        """Return the SHA-256 of the architecture, every weight and the modules; see Engine."""
         return self.modules.join_fingerprint(super().fingerprint())
 
     def save_encoder(self, directory: Path) -> None:

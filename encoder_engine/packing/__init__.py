@@ -1,4 +1,4 @@
-"""Packed batches, the engine's representation of texts; the only code that handles padding.
+"""Packed batches, the engine's representation of texts, and conversions from and to padded ones.
 
 B sequences of lengths ``n_0 .. n_{B-1}`` are concatenated in tensors of ``T = sum(n_i)`` rows.
 ``cu_seqlens`` is ``[0, n_0, n_0 + n_1, .., T]``, as in FlashAttention's variable-length interface

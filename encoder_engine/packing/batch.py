@@ -57,7 +57,8 @@ class PackedBatch:
     ``vocab_size``: where given, ids are checked against it once, here.
 
     Raises :class:`BatchError` for tensors whose sizes, dtypes or devices contradict each other, and
-    :class:`TokenIdError` for an id outside the vocabulary; both carry the offending row.
+    :class:`TokenIdError` for an id outside the vocabulary, with the index of its sequence in
+    ``row``.
     """
 
     input_ids: Tensor
@@ -177,7 +178,9 @@ class PackedBatch:
     def checked(self, limits: Limits) -> PackedBatch:
         """Return this batch, after a check against a model's tables if there was none before.
 
-        In a compiled graph, an operator checks the values when the graph runs.
+        Raises :class:`TokenIdError` for a token, type or position id beyond its table, and
+        :class:`SequenceLengthError` for too long a sequence without position ids. In a compiled
+        graph, an operator checks the values when the graph runs.
         """
         known = self.vocab_size is not None and self.vocab_size <= limits.vocab_size
         vocab_size = self.vocab_size if known else limits.vocab_size
@@ -263,7 +266,7 @@ def pack(
     """Concatenate lists of token ids to a batch.
 
     Raises :class:`BatchError` for a row that is not a sequence of integers, and for token types of
-    another length than the ids.
+    another length than the ids; :class:`TokenIdError` for an id outside ``vocab_size``, if given.
     """
     columns = [_column("input_ids", sequences)]
     lengths = [len(row) for row in sequences]

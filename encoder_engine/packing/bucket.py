@@ -85,7 +85,7 @@ def size_class(number: int, unit: int = LEAST_ROWS) -> tuple[int, int]:
     """Round a number up to a multiple of a step; return the result and the step.
 
     The step is a sixteenth of the number's next power of two, and at least ``unit``. These few
-    sizes waste at most an eighth.
+    sizes waste at most an eighth of a number that is above 8 units.
     """
     step = max(unit, power_of_two(number, unit) // 16)
     return max(-(-number // step), 1) * step, step
@@ -154,7 +154,7 @@ class BucketSequences(Sequences):
         return self._remember("is padding", lambda: self.sequence_ids == len(self) - 1)
 
     def tiles(self, block: int) -> Tensor:
-        """Return the bucket's n blocks of rows, int32 [n, 2], longest sequences first.
+        """Return the bucket's n blocks of rows: int32 [n, 2], (sequence, block), longest first.
 
         Blocks after the batch's are block 0 of the last sequence, which is empty.
         """

@@ -31,7 +31,8 @@ class CleanBatch:
     spans are not marked.
     ``positive`` bool [B]: whether each pair is consecutive; None without pairs.
 
-    Raises :class:`BatchError` for arrays whose sizes or dtypes contradict each other.
+    Raises :class:`BatchError` for arrays whose sizes or dtypes contradict each other, and for a
+    sequence that begins within a word.
     """
 
     input_ids: npt.NDArray[np.int32]

@@ -66,9 +66,10 @@ def token_draws(batch: CleanBatch, seed: int, purpose: str) -> npt.NDArray[np.fl
 
 
 def row_generator(seed: int, epoch: int, index: int, purpose: str) -> np.random.Generator:
-    """Return the random generator for what is drawn of a row (Philox: Salmon et al. 2011).
+    """Return a random generator for one row of a data set (Philox: Salmon et al. 2011).
 
-    ``purpose``: the name of what is drawn; each has a generator of its own.
+    It is seeded by the arguments alone. ``index``: that of the row. ``purpose``: the name of
+    what is drawn, such as the choice of masks; each has a generator of its own.
     """
     key = _keys(seed, epoch, np.asarray([index], np.int64), purpose)
     return np.random.Generator(np.random.Philox(key=int(key[0])))

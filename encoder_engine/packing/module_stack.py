@@ -147,7 +147,10 @@ class ModuleStack:
         return None
 
     def join_fingerprint(self, encoder: str) -> str:
-        """Return the SHA-256 of an encoder's fingerprint joined with the modules, if any."""
+        """Return the SHA-256 of an encoder's fingerprint and the modules after it.
+
+        Without modules: ``encoder``, the given fingerprint.
+        """
         if not self.modules:
             return encoder
         digest = hashlib.sha256(encoder.encode())

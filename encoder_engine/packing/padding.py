@@ -28,8 +28,9 @@ def unpad(
 ) -> PackedBatch:
     """Convert a padded batch to a packed one.
 
-    All arguments are [B, L]. Tokens where ``attention_mask`` is 0 are dropped, at any position.
-    Positions of the remaining tokens count from 0 unless ``position_ids`` gives them.
+    All tensors are [B, L]. Tokens where ``attention_mask`` is 0 are dropped, at any position.
+    Positions of the remaining tokens count from 0 unless ``position_ids`` gives them. Raises
+    :class:`BatchError` for other shapes, and for a mask that is not of 0 and 1.
     """
     if input_ids.dim() != 2:
         raise BatchError(f"input_ids must be [B, L], got {list(input_ids.shape)}")

@@ -125,9 +125,9 @@ class SelectedRows:
         return len(self.rows)
 
     def check_of(self, sequences: Sequences, name: str = "rows") -> None:
-        """Raise :class:`ShapeError` unless the rows were selected from ``sequences``.
+        """Raise :class:`ShapeError` unless the rows were selected from ``sequences`` or equal ones.
 
-        ``name``: the argument that the message names.
+        ``name``: the argument that the message names. In a compiled graph nothing is checked.
         """
         if self.sequences is sequences or torch.compiler.is_compiling():
             return

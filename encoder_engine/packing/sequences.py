@@ -43,8 +43,8 @@ class Sequences:
     """The offsets of the sequences of a packed tensor.
 
     ``cu_seqlens``: int32 [B + 1] on the device of the tensors it describes.
-    ``host_offsets``: the same offsets on the host, int64, which saves later synchronisations; None:
-    copied once from a CUDA tensor.
+    ``host_offsets``: the same offsets on the host, int64, copied when the object is made, so that
+    reading lengths later does not wait for a GPU.
 
     Raises :class:`BatchError` where ``cu_seqlens`` is not int32, not 1-D, does not start at 0, or
     decreases.
@@ -77,7 +77,10 @@ class Sequences:
 
     @classmethod
     def from_lengths(cls, lengths: Sequence[int], *, device: Device = "cpu") -> Sequences:
-        """Return the offsets of concatenated sequences of these lengths."""
+        """Return the offsets of concatenated sequences of these lengths.
+
+        Raises :class:`BatchError` for a negative length, and for more than 2^31 - 1 tokens.
+        """
         offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
         np.cumsum(np.asarray(lengths, dtype=np.int64), out=offsets[1:])
         if len(offsets) and offsets[-1] > np.iinfo(np.int32).max:

@@ -42,7 +42,7 @@ class TokenizedRows(Protocol):
 
 
 class WindowRows(TokenizedRows, Protocol):
-    """The attributes of tokenized texts, such as an Encoding, that are read to compute them."""
+    """The attributes of tokenized texts, such as an Encoding, that a model reads."""
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -58,7 +58,7 @@ class WindowRows(TokenizedRows, Protocol):
 
 @dataclass(kw_only=True, eq=False)
 class EncodedRows:
-    """Token ids that no tokenizer call made, such as given ones, with the attributes of WindowRows.
+    """Token ids that do not come from a tokenizer call, with the attributes of WindowRows.
 
     ids: int32 [T].
     cu_seqlens: the offsets of the rows, int32 [B + 1].
