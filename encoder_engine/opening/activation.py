@@ -41,7 +41,8 @@ def check_activation(activation: str) -> Activation:
 def read_activation(directory: Path, folder: Path) -> Activation | None:
     """Return the activation that a directory of sentence-transformers states, or None.
 
-    Directories of all versions are read. ``folder``: that of the model's encoder.
+    Directories of all versions are read. ``folder``: that of the model's encoder. Raises
+    :class:`UnsupportedFeatureError` for an activation that is not known.
     """
     stated: object = None
     path = directory / CONFIG

@@ -99,7 +99,10 @@ class ChatSettings:
 
 
 def read_limit(config: JsonValue) -> int | None:
-    """Return the most tokens of a pair by a Transformer module's file; None: the tokenizer's."""
+    """Return the most tokens of a pair that a Transformer module's file states.
+
+    None: it states none, and the tokenizer's limit counts.
+    """
     for key in ("processing_kwargs", "text"):
         if config.get(key).is_null:
             return None
@@ -111,7 +114,8 @@ class ChatTemplate:
     """A directory's chat template, which renders a query and a document as one text.
 
     Raises :class:`ConfigError` if there is no template, it cannot be rendered, or its result lacks
-    one of the texts, and :class:`MissingDependencyError` without Jinja (extra ``chat``).
+    one of the texts, :class:`UnsupportedFeatureError` if it uses a special token that no file
+    states, and :class:`MissingDependencyError` without Jinja (extra ``chat``).
     """
 
     def __init__(self, folder: Path, settings: ChatSettings, model_type: str) -> None:
@@ -136,7 +140,8 @@ class ChatTemplate:
     def render(self, prompt: str, query: str, document: str) -> str:
         """Return a query and a document as one text.
 
-        prompt: the text of a system message before the pair; empty: no system message.
+        prompt: the text of a system message before the pair; empty: no system message. Raises
+        :class:`ConfigError` where the template fails on the texts.
         """
         contents: list[tuple[str, Any]] = [("system", prompt)] if prompt else []
         contents += [("query", query), ("document", document)]

@@ -23,7 +23,7 @@ def verify_settings(folder: Path) -> None:
 
 
 def verify_modules(directory: Path, folders: Sequence[Path]) -> None:
-    """Compare the files of a model's modules with the SHA-256 sums that directories record.
+    """Compare the files of a model's modules with their recorded SHA-256 sums.
 
     ``folders``: one for each module, the encoder's first, of which only settings are compared:
     ``Encoder.from_pretrained`` compares its weights. Raises :class:`ChecksumError`.

@@ -59,8 +59,9 @@ def compile_directory(
     task: the name of the adapter to merge; see :meth:`Embedder.from_pretrained`.
 
     Other arguments: see :meth:`CompiledEncoder.from_pretrained`. Raises :class:`OutputError` for a
-    folder that exists, :class:`UnsupportedFeatureError` for Stanford's ColBERT, a causal reranker,
-    a Router before the encoder and the adapter of a fine-tuning run, and what loading raises.
+    folder that exists, or that holds the model itself; :class:`UnsupportedFeatureError` for
+    Stanford's ColBERT, GLiNER, a causal reranker, modules that begin with a Router, and the adapter
+    of a fine-tuning run; and what loading raises.
     """
     source, target = resolve_directory(path_or_hub_id), Path(output)
     _check_output(source, target, overwrite=overwrite)

@@ -253,8 +253,9 @@ def _with_prefixes(opened: ModelDirectory, prefixes: dict[str, str]) -> ModelDir
 
 
 def register_markers(tokenizer: Tokenizer, prefixes: Mapping[str, str]) -> Tokenizer:
-    """Return a tokenizer in which each prefix that is in the vocabulary is always one token.
+    """Return a tokenizer that always makes one token of each prefix, if the vocabulary has it.
 
+    Of a prefix that is not in the vocabulary as a whole, its first word is taken.
     ColBERT inserts its markers as ids. As text, "[unused0]" would be cut into pieces, and an added
     "[Q] " is not found in text that is lower-cased.
     """

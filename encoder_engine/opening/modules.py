@@ -202,8 +202,8 @@ def is_hybrid(directory: Path) -> bool:
 def read_modules(directory: Path, order: ModuleOrder = EMBEDDER_ORDER) -> tuple[Module, ...]:
     """Return the modules that ``modules.json`` lists, in their order.
 
-    Raises :class:`UnsupportedFeatureError` by name for any other module or order and
-    :class:`ConfigError` for a malformed file or a folder outside the directory.
+    Raises :class:`UnsupportedFeatureError` for a module that is not in ``order`` or for another
+    order, and :class:`ConfigError` for a malformed file or a folder outside the directory.
     """
     path = directory / MODULES
     modules = tuple(_read_module(path, entry, order.known) for entry in read_value(path).items())
@@ -212,7 +212,10 @@ def read_modules(directory: Path, order: ModuleOrder = EMBEDDER_ORDER) -> tuple[
 
 
 def check_order(path: Path, kinds: Sequence[str], order: ModuleOrder) -> None:
-    """Raise :class:`UnsupportedFeatureError` unless the modules ``kinds`` match ``order``."""
+    """Raise :class:`UnsupportedFeatureError` unless the modules ``kinds`` match ``order``.
+
+    ``kinds``: the names of their classes, such as Pooling. ``path``: the file that lists them.
+    """
     listed = " ".join(kinds)
     if re.fullmatch(order.pattern, listed):
         return
@@ -248,7 +251,10 @@ def read_module_kinds(directory: Path) -> list[str]:
 
 
 def module_folder(path: Path, stated: JsonValue) -> Path:
-    """Return a module's folder beside ``path``; links must not lead out of the directory."""
+    """Return a module's folder; the file ``path`` states it, relative to the file's own folder.
+
+    Raises :class:`ConfigError` for a path or a link that leads out of the directory.
+    """
     folder = stated.string()
     try:
         target = (path.parent / folder).resolve()
@@ -273,9 +279,10 @@ def _read_module(path: Path, entry: JsonValue, known: Collection[str]) -> Module
 
 
 def check_module_type(path: Path, kind: str, known: Collection[str]) -> str:
-    """Return the name of a module's class, if it is known.
+    """Return the name of a module's class without its package, if ``known`` contains it.
 
-    Raises :class:`UnsupportedFeatureError` for a class that is not known.
+    ``kind``: the class with its package, ``"sentence_transformers.models.Pooling"``, as the file
+    ``path`` states it. Raises :class:`UnsupportedFeatureError` for another class.
     """
     name = kind.rpartition(".")[2]
     if not kind.startswith("sentence_transformers.") and kind not in _CLASSES_OF_OTHERS:
@@ -356,7 +363,7 @@ def read_transformer_config(
 
 
 def read_pooling_config(folder: Path) -> PoolingConfig:
-    """Read a Pooling module's ``config.json``, in the format of version 6 or an older one."""
+    """Read a Pooling module's ``config.json`` of any version; raises :class:`ConfigError`."""
     config = read_value(folder / "config.json")
     config.only_keys(_POOLING_KEYS)
     widths = {key: config.get(key).optional(JsonValue.positive) for key in _WIDTH_KEYS}

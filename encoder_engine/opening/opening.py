@@ -122,7 +122,7 @@ class ModelDirectory:
         )
 
     def of_queries(self) -> ModelDirectory:
-        """Return the directory with the modules of its Router's query route."""
+        """Return the directory with its Router's modules for queries; there must be a Router."""
         modules = self.routes[QUERY]
         folder = modules[0].folder
         own = read_transformer_config(folder) if modules[0].kind == "Transformer" else None
@@ -167,9 +167,9 @@ def open_directory(
     task, reads, makes, late_interaction, chat: the transformer's role; see
         :func:`read_transformer_config`.
 
-    Raises :class:`ChecksumError`, :class:`ConfigError` for malformed files, and
-    :class:`UnsupportedFeatureError` for a model of another type or with other modules, and for the
-    adapter of a fine-tuning run.
+    Raises :class:`CheckpointFileError` where there is no such model, :class:`ChecksumError`,
+    :class:`ConfigError` for malformed files, and :class:`UnsupportedFeatureError` for a model of
+    another type or with other modules, and for the adapter of a fine-tuning run.
     """
     directory = resolve_directory(path_or_hub_id)
     refuse_other_models(directory)

@@ -73,7 +73,8 @@ def read_router(
     """Return each route's modules, with those before and after the Router, and the default route.
 
     Raises :class:`UnsupportedFeatureError` for other routes than ``query`` and ``document``, and
-    for other modules, and :class:`ConfigError` for a malformed file.
+    for other modules, :class:`CheckpointFileError` for a Router without its file of settings, and
+    :class:`ConfigError` for a malformed one.
     """
     place = next(i for i, module in enumerate(modules) if module.kind == "Router")
     folder, order = modules[place].folder, _ORDERS[model_type]

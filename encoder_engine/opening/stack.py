@@ -87,10 +87,12 @@ def read_stack(
     """Read the weights of the modules after pooling, or after an encoder; Dropout is ignored.
 
     reads: the name of the value that each module must read and write.
-    writes: the name of the value that the last module must write, if not ``reads``.
+    writes: the name of the value that the last module, if it is a Dense, must write; None:
+        ``reads``.
 
-    Raises :class:`UnsupportedFeatureError` for a setting that is not implemented, and
-    :class:`CheckpointFileError` for weights that do not fit the settings.
+    Raises :class:`ConfigError` for a malformed file, :class:`UnsupportedFeatureError` for a setting
+    that is not implemented, :class:`CheckpointFileError` for weights that do not fit the settings,
+    and :class:`NonFiniteWeightsError`.
     """
     found: list[StackModule] = []
     for module in modules:
@@ -108,7 +110,7 @@ def read_stack(
 
 
 def read_dense(folder: Path, *, reads: str, writes: str | None = None) -> DenseModule:
-    """Read the dense layer of a module's folder; ``reads``, ``writes``: see :func:`read_stack`."""
+    """Read a module's dense layer; ``reads``, ``writes`` and exceptions: see :func:`read_stack`."""
     config = read_value(folder / "config.json")
     config.only_keys(_DENSE_KEYS)
     _check_names(config, reads, writes=writes)
@@ -129,7 +131,10 @@ def read_dense(folder: Path, *, reads: str, writes: str | None = None) -> DenseM
 
 
 def read_linear(path: Path) -> DenseModule:
-    """Read a weights file of one linear layer, ``weight`` and ``bias``, without an activation."""
+    """Read a weights file of one linear layer, ``weight`` and ``bias``, without an activation.
+
+    Raises :class:`CheckpointFileError` for other tensors, and :class:`NonFiniteWeightsError`.
+    """
     with ExitStack() as files:
         tensors = open_tensor_file(path, files)
         shapes = {name: tensor.shape for name, tensor in tensors.items()}
