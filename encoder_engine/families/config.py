@@ -212,7 +212,10 @@ def _plain_block(config: JsonValue, family: Family, norm: NormSpec) -> BlockSpec
 
 
 def spec_to_config(spec: EncoderSpec, original: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a specification as a config.json of transformers: ``original`` with changed keys."""
+    """Return a specification as a config.json of transformers: ``original`` with changed keys.
+
+    Raises :class:`ConfigError` where the config.json would not be read back as ``spec``.
+    """
     family = find_family(spec.model_type)
     keys, embedding = family.keys, spec.embedding
     positions = embedding.num_positions if family.position_table else spec.position_limit

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["all_families", "find_family", "names_code_of", "recognise_family"]
 
 # By model_type in config.json, the families that share it with the family of that name. Only these
-# are imported to recognise a model: all 42 took 23 to 33 ms on an AMD EPYC with AVX2.
+# are imported to recognise a model: importing all took 23 to 33 ms on an AMD EPYC with AVX2.
 WRITTEN_AS = {
     "bert": ("jina_bert_v2", "jina_bert_v2_qk"),
     "gte": ("gte_v1",),

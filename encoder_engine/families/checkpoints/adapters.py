@@ -117,9 +117,9 @@ def weights_directory(directory: Path) -> Path:
     """Return the directory of a model's config.json and weights: ``directory`` or its base model's.
 
     A directory with config.json and weights of its own is itself the base model of its adapter, as
-    in transformers. Else the adapter's settings name the base: a directory, or a hub id with the
-    revision that the adapter was trained on, if stated. A base is downloaded by the keywords that
-    :func:`fetching` passes on. Raises :class:`ConfigError` for an adapter without a base.
+    in transformers. Else the adapter's settings name the base: a directory, or a hub id and perhaps
+    a revision, downloaded by the keywords that :func:`fetching` passes on. Raises ``ConfigError``
+    if no base is named or the base holds an adapter, and as :func:`resolve_directory` does.
     """
     adapter = directory / ADAPTER
     if not adapter.is_file():

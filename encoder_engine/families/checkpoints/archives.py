@@ -63,7 +63,7 @@ class ArchivedTensor:
         return self.storage.dtype
 
     def read(self) -> Array:
-        """Read the tensor into newly allocated memory."""
+        """Read the tensor into new memory; a damaged file raises :class:`CheckpointFileError`."""
         storage = self.storage
         # A pickle can set the fields of what it has made.
         _check_layout(self.offset, self.shape, self.strides)
@@ -114,8 +114,9 @@ def _open(path: Path) -> ZipFile:
 def read_archive(path: Path) -> Any:
     """Return the object in an archive, with each tensor as an :class:`ArchivedTensor`.
 
-    Raises :class:`CheckpointFileError` for a damaged file and for one that holds anything else than
-    tensors in dictionaries.
+    A tensor that cannot be a weight is an :class:`UnusableTensor`. Raises
+    :class:`CheckpointFileError` for a damaged file, and for one whose pickle asks for other
+    functions or classes than those of tensors, dictionaries and plain values.
     """
     try:
         with _open(path) as archive:

@@ -59,7 +59,8 @@ def widen(array: Array) -> Array:
 def cast(array: Array, dtype: str) -> Array:
     """Convert floating-point numbers to float32 or bfloat16, rounding to nearest, ties to even.
 
-    An array that already has the dtype is returned itself.
+    Float64 becomes bfloat16 by way of float32. An array that already has the dtype is returned
+    itself.
     """
     if dtype_name(array.dtype) == dtype:
         return array

@@ -101,17 +101,17 @@ class Assembly:
     def read(self, names: Iterable[str]) -> dict[str, Array]:
         """Read parameters in the file's dtype; each can be read once.
 
-        Raises :class:`CheckpointFileError` for an unreadable file and
-        :class:`NonFiniteWeightsError` for NaN or infinity.
+        Raises :class:`CheckpointFileError` for an unreadable file or a dtype that no weight has,
+        and :class:`NonFiniteWeightsError` for NaN or infinity.
         """
         return {name: self.read_one(name) for name in names}
 
     def read_one(self, name: str, *, mapped: bool = False, gathered: bool = False) -> Array:
         """Read one parameter; see :meth:`read`.
 
-        ``mapped``: a parameter that is stored as one tensor is a view of the file's pages,
-        read-only. ``gathered``: few of its rows will be used, so its values are checked block by
-        block from the file, without touching its mapped pages.
+        ``mapped``: a parameter that a safetensors file stores as one tensor is a view of the file's
+        pages, read-only. ``gathered``: few of its rows will be used, so its values are checked
+        block by block from the file, without touching its mapped pages.
         """
         origin = self._sources[name]
         stored = {their: self._stored.pop(their) for their in origin.names}
@@ -145,7 +145,10 @@ def stack_arrays(origin: Origin, arrays: Mapping[str, Array]) -> Array:
 
 
 def unstack_array(origin: Origin, parameter: Array) -> dict[str, Array]:
-    """Split one parameter into a checkpoint's tensors, by name: the inverse of stacking."""
+    """Split one parameter into a checkpoint's tensors, by name: the inverse of stacking.
+
+    Raises :class:`UnsupportedFeatureError` for rows that the checkpoint lacks and that are not 0.
+    """
     whole = parameter
     _, order, columns = origin.arrangement
     if order is not None:

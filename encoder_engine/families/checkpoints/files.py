@@ -263,8 +263,8 @@ class StoredTensor(NamedTuple):
     dtype: PyTorch's name, or that of safetensors where NumPy has no such dtype.
     read: a function that reads the tensor into new memory; a ``.bin`` in the format before PyTorch
     1.6 is in memory already.
-    map: a function that returns the tensor as a read-only view of the mapped file: pages are read
-    when first touched, and unmapped with the array.
+    map: for safetensors, a function that returns the tensor as a read-only view of the mapped file:
+    pages are read when first touched, and unmapped with the array. For other files, as ``read``.
     blocks: a function that yields the tensor's elements block by block in one reused buffer; None:
     reading or mapping the tensor takes its memory anyway.
     """
@@ -289,7 +289,10 @@ def open_tensors(directory: Path) -> Iterator[dict[str, StoredTensor]]:
 
 
 def open_tensor_file(path: Path, files: ExitStack) -> dict[str, StoredTensor]:
-    """Return every tensor of one file by name, readable while ``files`` are open."""
+    """Return every tensor of one file by name, readable while ``files`` are open.
+
+    Raises :class:`CheckpointFileError`, and so does reading the tensors.
+    """
     if path.suffix == ".safetensors":
         return _open_safetensors(path, files)
     return _open_pickle(path)

@@ -180,6 +180,8 @@ def open_checkpoint(
 ) -> Checkpoint:
     """Open the checkpoint of a directory or hub id; ``files`` keeps its tensors' files open.
 
+    Closing ``files`` raises :class:`ChecksumError` if a recorded checksum differs; see
+    :func:`verified`.
     ``adapter``: the name of a stacked adapter to merge, ``chosen`` of :func:`merge_adapters`. An
     adapter of peft in the directory is always merged.
 

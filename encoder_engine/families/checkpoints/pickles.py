@@ -55,7 +55,7 @@ def read_pickle(path: Path) -> dict[str, Any]:
 
 
 def to_array(name: str, tensor: Tensor) -> Array:
-    """Return a PyTorch tensor as an array, sharing memory where possible."""
+    """Return a tensor as an array, a view if possible; unusable ones raise CheckpointFileError."""
     import torch
 
     if tensor.layout != torch.strided:

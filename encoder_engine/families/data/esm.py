@@ -1,7 +1,7 @@
 """ESM-2 (Lin et al. 2023) and ESM-1b (Rives et al. 2021): proteins, whose letters are the tokens.
 
 Pre-norm; rotary positions in ESM-2, learned ones in ESM-1b. With token dropout, mask tokens are
-zero and all other rows are scaled by the share of mask tokens.
+zero and all other rows are multiplied by 0.88 / (1 - the share of mask tokens).
 """
 
 from dataclasses import replace

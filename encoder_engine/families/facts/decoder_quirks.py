@@ -34,7 +34,7 @@ class CausalWindows:
     The key counts the tokens that a token attends to, itself included; with attention in both
     directions, those on either side.
     ``switch``: a key that says whether there are windows at all (Qwen); None: every block has a
-    window unless the key is null (Mistral).
+    window unless the key is null (Mistral). ``size``: the value of ``key`` where it is absent.
     """
 
     switch: str | None = None
@@ -85,7 +85,8 @@ class SlidingLayers:
     """Reads which layers attend globally or in a window, bidirectionally, and their rotary bases.
 
     ``sliding_window``: the tokens seen on either side. Older files list a window and a base for
-    each layer, in ``attention_windows`` and ``rope_theta`` (UltraBERT).
+    each layer, in ``attention_windows`` and ``rope_theta`` (UltraBERT). The fields are the values
+    of absent keys: both bases, the window, and that each layer in ``every`` attends globally.
     """
 
     full_base: float
@@ -145,6 +146,8 @@ class GemmaLayers:
     """Reads Gemma 3's layers: windows, direction of attention, scales of scores and embeddings.
 
     The window of a causal model counts the token itself; otherwise it counts both sides together.
+    The fields are the values of absent keys: both rotary bases, that each layer in ``every``
+    attends globally, and ``scalar``, whose root divides the scores.
     """
 
     full_base: float = 1_000_000.0

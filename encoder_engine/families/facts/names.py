@@ -39,7 +39,7 @@ class Origin(NamedTuple):
 
     names: the tensors, in the order of their rows.
     halves_swapped, transposed: as in :class:`Rename`.
-    arrangement: the order of the parameter's rows and columns; None: the stack's.
+    arrangement: the order of the parameter's rows and columns; by default the stack's.
     """
 
     names: tuple[str, ...]

@@ -22,7 +22,7 @@ class Quirk(Protocol):
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The config.json keys that this reader reads; all are removed before :meth:`write`."""
+        """The config.json keys that this reader reads; of them only :meth:`write`'s are saved."""
 
     def read(self, spec: EncoderSpec, config: JsonValue, /) -> EncoderSpec:
         """Return ``spec`` with the fields set that these keys of ``config`` determine."""

@@ -34,7 +34,11 @@ def read_pruned(config: JsonValue) -> dict[int, frozenset[int]]:
 
 
 def without_pruned(spec: EncoderSpec, config: JsonValue) -> EncoderSpec:
-    """Return a spec whose blocks lack the heads that ``pruned_heads`` lists."""
+    """Return a spec whose blocks lack the heads that ``pruned_heads`` lists.
+
+    Raises :class:`ConfigError` for blocks or heads that do not exist, and
+    :class:`UnsupportedFeatureError` for heads that share keys.
+    """
     pruned = read_pruned(config)
     blocks = list(spec.blocks)
     for number, heads in pruned.items():

@@ -60,13 +60,13 @@ class TwoThirds(OneKey):
         return with_fact(spec, "blocks.feed_forward.width", max(width, self.multiple))
 
     def write(self, spec: EncoderSpec) -> dict[str, Any]:
-        """Return the config.json key with its least value that gives the layer's width."""
+        """Return the config.json key with a value that gives the layer's width: 3/2 of it."""
         return {self.key: -(-3 * fact(spec, "blocks.feed_forward.width") // 2)}
 
 
 @dataclass(frozen=True)
 class LayerWindows(OneKey):
-    """Reads attention windows from a config.json key, as one number or a list of one by block.
+    """Reads attention windows from a config.json key: one number, or a list with one per block.
 
     A number counts the tokens of both sides together.
     """

@@ -157,7 +157,10 @@ def names_layer_types(settings: JsonValue) -> bool:
 
 
 def read_layer_types(config: JsonValue, num_layers: int) -> list[str]:
-    """Read ``layer_types``: global or sliding-window attention for each layer."""
+    """Read ``layer_types``: :data:`FULL` (global) or :data:`SLIDING` attention for each layer.
+
+    Raises :class:`ConfigError` for another name, or another number of layers.
+    """
     listed = config.get("layer_types").items()
     kinds = [kind.one_of({FULL: FULL, SLIDING: SLIDING}) for kind in listed]
     if len(kinds) != num_layers:

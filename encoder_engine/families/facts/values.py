@@ -29,7 +29,10 @@ def config_values(config: Mapping[str, Any]) -> JsonValue:
 
 
 def activation(value: JsonValue, *, default: Activation) -> Activation:
-    """Read the name of an activation; raises :class:`UnsupportedFeatureError` for another one."""
+    """Read the name of an activation; ``default``: that of an absent value.
+
+    Raises :class:`UnsupportedFeatureError` for an unknown name.
+    """
     name = value.value if value.present else ACTIVATIONS[default][0]
     for known, names in ACTIVATIONS.items():
         if name in names:
