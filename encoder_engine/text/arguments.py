@@ -1,4 +1,4 @@
-"""Checks of integer arguments."""
+"""Checks of arguments: integers, and sequences of texts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def to_integer(value: object, name: str) -> int:
 
 
 def check_integer(value: object, name: str, *, least: int) -> int:
-    """Return an argument as an int of at least ``least``. Raises :class:`InputError` otherwise."""
+    """Return an argument as an int from ``least`` to 2^31 - 1; raises :class:`InputError`."""
     number = to_integer(value, name)
     if not least <= number < 2**31:
         raise InputError(f"{name} is {number}, expected at least {least} and less than 2^31")

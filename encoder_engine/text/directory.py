@@ -62,7 +62,8 @@ def load(path: str | PathLike[str], *, lowercase: bool | None = None) -> Tokeniz
     """Read a tokenizer's specification from a file or a directory of files.
 
     They are tokenizer.json, vocab.txt, vocab.json with merges.txt, or a SentencePiece model.
-    ``lowercase``: whether to lower-case texts, where the files do not say it.
+    ``lowercase``: whether to lower-case texts, where the files do not say it. Raises
+    :class:`TokenizerFileError`, and :class:`ChecksumError` for a changed file.
     """
     place = Path(path)
     folder = place if place.is_dir() else place.parent
@@ -332,7 +333,7 @@ def _with_config(spec: TokenizerSpec, config: TokenizerConfig) -> TokenizerSpec:
 
 
 def check_added(spec: TokenizerSpec, path: Path) -> None:
-    """Refuse added tokens that are empty, or equal to each other, once normalized."""
+    """Raise TokenizerFileError for added tokens that are empty, or equal, once normalized."""
     owner: dict[tuple[str, bool], str] = {}
     forms = normalize_added(spec)
     for token in spec.added_tokens:

@@ -237,7 +237,7 @@ class Encoding:
         return -(-width // multiple_of) * multiple_of
 
     def to_packed(self, device: Any = "cpu") -> PackedBatch:
-        """Return the rows as a :class:`PackedBatch` on a device, without padding."""
+        """Return the rows as a :class:`PackedBatch` on a device; needs PyTorch."""
         from encoder_engine.packing import PackedBatch
 
         return PackedBatch.from_numpy(

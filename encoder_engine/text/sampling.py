@@ -19,7 +19,8 @@ class UnigramSampling:
 
     The probability of a segmentation is proportional to ``exp(alpha * score)``; the score is the
     sum of its pieces' log probabilities. A draw depends on the seed and the text's index in its
-    batch, not on threads or truncation: use another seed for every batch.
+    batch, not on threads or truncation: use another seed for every batch. Raises
+    :class:`InputError` for a value out of range.
     """
 
     alpha: float
@@ -45,7 +46,7 @@ class UnigramSampling:
 
 
 def check_count(value: object, name: str) -> int:
-    """Return a number of segmentations; refuse one that is no int or out of range."""
+    """Return a number of segmentations; raises :class:`InputError` unless an int from 1 to 1024."""
     number = to_integer(value, name)
     if not 1 <= number <= MOST_PATHS:
         raise InputError(f"{name} is {number}, expected at least 1 and at most {MOST_PATHS}")

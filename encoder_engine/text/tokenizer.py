@@ -79,7 +79,7 @@ class Tokenizer(CallableTokenizer):
     ) -> Tokenizer:
         """Read a tokenizer.json, a vocab.txt, or a directory that holds either or both.
 
-        SentencePiece's .model files are read as well.
+        SentencePiece's .model files, and a folder's vocab.json with merges.txt, are read as well.
 
         Args:
             path: the file or directory.
@@ -133,8 +133,10 @@ class Tokenizer(CallableTokenizer):
             sampling: draw random segmentations, for training; Unigram models only.
 
         Raises:
-            TextError: a value is not a string, or has a lone surrogate; ``.row`` names it.
+            TextError: a value is not a string, has a lone surrogate, or has a token beyond the
+                model's embedding table; ``.row`` names it.
             InputError: the other arguments contradict each other.
+            TokenizerFileError: the file's template, which special tokens need, cannot be used.
         """
         self._check_template(add_special_tokens=add_special_tokens)
         texts = sequence_of_texts(texts, "texts")
@@ -255,7 +257,7 @@ class Tokenizer(CallableTokenizer):
         return _encode_rows(read_text_rows(opened), encode)
 
     def encode(self, text: str, add_special_tokens: bool = True) -> IntArray:
-        """Encode one text; returns its ids, int32 ``[n]``."""
+        """Encode one text; returns its ids, int32 ``[n]``. Errors: see :meth:`encode_batch`."""
         # The checks would take half of a short text's time.
         if self._spec.template_fault:
             self._check_template(add_special_tokens=add_special_tokens)

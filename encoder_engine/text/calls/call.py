@@ -62,7 +62,8 @@ def call(
 def split_texts(text: Any, pair: Any, *, words: bool) -> tuple[Any, Any, bool]:
     """Return first texts, second texts or ``None``, and whether the call has a batch or one text.
 
-    Raises :class:`InputError` where some rows of a batch are pairs and others are not.
+    Raises :class:`InputError` where some rows of a batch are pairs and others are not, and
+    :class:`TextError` for a single second text beside a batch.
     """
     if words:
         is_batch = _is_row(text) and bool(text) and _is_row(text[0])

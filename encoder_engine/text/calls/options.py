@@ -41,6 +41,7 @@ class CallOptions:
     multiple_of: round the width up to a multiple of this.
     columns: the names of the result's fields, in their order.
     tensors: ``"np"``, ``"pt"`` or ``None`` for lists.
+    overflow: what truncation cuts off becomes further rows. words: each text is a list of words.
     """
 
     columns: tuple[str, ...]
@@ -142,8 +143,10 @@ def choose_strategies(
 ) -> tuple[str, str, int | None]:
     """Return padding strategy, truncation strategy and ``max_length`` by transformers' rules.
 
-    ``limit``: the tokenizer's ``model_max_length``, the default of ``max_length``. Without it,
-    padding to ``"max_length"`` does not pad, and nothing is truncated.
+    ``limit``: the tokenizer's ``model_max_length``, the default of ``max_length``. Without both,
+    padding to ``"max_length"`` does not pad, and nothing is truncated. ``verbose``: warn of a
+    ``max_length`` without effect. Raises :class:`InputError` for an unknown strategy, and for
+    truncation to a length that is no multiple of ``multiple_of``, to which rows are padded.
     """
     if max_length is not None:
         max_length = check_integer(max_length, "max_length", least=0)

@@ -30,7 +30,7 @@ def pad_features(features: Any, options: CallOptions) -> dict[str, Any]:
     ``features``: a list with one mapping per row; or one mapping of lists, for a batch or one row.
     If ``options.columns`` has ``attention_mask``, a missing mask is made. Without
     ``options.tensors`` the result has the type of the input rows: lists or arrays.
-    Raises :class:`InputError` for anything else, and for rows that no tensor holds.
+    Raises :class:`InputError` for anything else, and for rows that are too long or no tensor holds.
     """
     fields = _by_name(features)
     ids = fields.get("input_ids")

@@ -110,8 +110,9 @@ class CallableTokenizer(ABC):
         Returns a mapping: transformers' BatchEncoding if transformers is imported, or this
         package's, which has the same fields and methods.
 
-        Raises the errors of :meth:`encode_batch`, and :class:`InputError` for settings that
-        contradict each other or rows that no tensor holds.
+        Raises the errors of :meth:`encode_batch`, :class:`InputError` for settings that contradict
+        each other or rows that no tensor holds, and :class:`BatchError` for padding without a
+        padding token.
         """
         if text is None and text_target is None:
             raise InputError("there is neither text nor text_target; pass one of them")
@@ -237,7 +238,7 @@ class CallableTokenizer(ABC):
 
         ``encoded_inputs``: a list of mappings, one a row, or a mapping of lists.
         Returns a mapping, as a call does. Raises :class:`InputError` for rows without
-        ``input_ids``, and where fields of a row differ in length.
+        ``input_ids`` or above ``max_length``, and where fields of a row differ in length.
         """
         mask = return_attention_mask is None or return_attention_mask
         options = self._options(
@@ -286,7 +287,10 @@ class CallableTokenizer(ABC):
     def get_special_tokens_mask(
         self, token_ids: Iterable[int], *, already_has_special_tokens: bool = True
     ) -> list[int]:
-        """Return, for the ids of an encoded row, 1 for each special token and 0 for others."""
+        """Return, for the ids of an encoded row, 1 for each special token and 0 for others.
+
+        Raises :class:`InputError` for ``already_has_special_tokens=False``, transformers' default.
+        """
         if not already_has_special_tokens:
             raise InputError("rows without a template have no mask; encode texts instead")
         special = set(self.all_special_ids)

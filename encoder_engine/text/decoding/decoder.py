@@ -169,7 +169,7 @@ class WordPieceJoiner:
 
 
 def clean_up(text: str) -> str:
-    """Remove the spaces that tokenization put before punctuation and contractions."""
+    """Remove spaces before punctuation and contractions, and contract "do not" to "don't"."""
     for artifact, replacement in CLEANUPS:
         text = text.replace(artifact, replacement)
     return text

@@ -173,7 +173,7 @@ class LibraryJoiner:
         return _from_json({"model": model, "decoder": self._spec.decoder})
 
     def join(self, tokens: Sequence[str]) -> str:
-        """Join the tokens of one text; return the text."""
+        """Join the tokens of one text; raises :class:`InputError` if the decoder fails on them."""
         try:
             if self._decoder is not None:
                 text: str = self._decoder.decode(list(tokens))

@@ -24,7 +24,7 @@ ADVICE: dict[type, str] = {
 
 
 def check_batch(texts: object, what: str, *, words: bool) -> Sequence[Any]:
-    """Validate every text, or every word of each text; return the texts as a list or tuple."""
+    """Return texts, or lists of words, as a list or tuple; raises :class:`TextError` for others."""
     if not isinstance(texts, list | tuple):
         texts = list(cast("Iterable[str]", texts))
     for row, text in enumerate(texts):

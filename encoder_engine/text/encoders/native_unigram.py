@@ -121,7 +121,7 @@ def sentencepiece_model(
 
 
 def sentencepiece_scores(model: SentencePieceSpec) -> npt.NDArray[np.float32]:
-    """Return each piece's score; user-defined pieces get one that beats all other pieces."""
+    """Return each piece's score; user-defined ones get at least 0, above log-probabilities."""
     scores = np.array(model.scores, dtype=np.float32)
     for index, kind in enumerate(model.kinds):
         if kind == "user_defined":

@@ -37,7 +37,12 @@ class EncodeRequest(NamedTuple):
 
 
 class EncoderParts(NamedTuple):
-    """What a C++ encoder takes besides its model: added tokens, templates, trimming of offsets."""
+    """What a C++ encoder takes besides its model: added tokens, templates, trimming of offsets.
+
+    added: text, id, and the flags single_word, lstrip, rstrip and normalized of each added token.
+    single, pair: the templates; each element is a number of ``build.PIECE_KINDS``, and token ids.
+    trim: one of ``build.TRIM_NONE``, ``TRIM_ALL`` and ``TRIM_PREFIXED``.
+    """
 
     added: list[tuple[str, int, bool, bool, bool, bool]]
     single: list[tuple[int, list[int]]]

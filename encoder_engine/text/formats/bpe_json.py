@@ -64,7 +64,10 @@ ISOLATED: dict[str, WordPattern] = {
 
 
 def read_bpe(top: JsonValue) -> BpeSpec:
-    """Read the BPE model, the normalizer and the pre-tokenizer of a tokenizer.json."""
+    """Read the BPE model, the normalizer and the pre-tokenizer of a tokenizer.json.
+
+    Raises :class:`TokenizerFileError` for settings that the engine does not implement.
+    """
     node = top.get("model")
     node.only_keys(MODEL_KEYS)
     dropout, prefix = node.get("dropout"), node.get("continuing_subword_prefix")
@@ -93,9 +96,9 @@ def read_bpe(top: JsonValue) -> BpeSpec:
 
 
 def check_merges(node: JsonValue) -> None:
-    """Refuse a BPE model whose vocabulary lacks a part or the result of a merge.
+    """Raise TokenizerFileError where a BPE vocabulary lacks a part or the result of a merge.
 
-    Hugging Face tokenizers, which encodes it, removes as many bytes from the right part as
+    Hugging Face tokenizers, which encodes such models, removes as many bytes from the right part as
     ``continuing_subword_prefix`` has, whichever these are, and ends the process if that splits a
     character.
     """

@@ -83,7 +83,7 @@ def spec_from_byte_bpe(folder: Path, config: TokenizerConfig) -> TokenizerSpec:
 
 
 def check_prefix_space(model: BpeSpec | LibrarySpec, config: TokenizerConfig) -> None:
-    """Refuse a tokenizer_config.json whose ``add_prefix_space`` contradicts tokenizer.json.
+    """Raise TokenizerFileError if a config's ``add_prefix_space`` contradicts tokenizer.json.
 
     transformers would override the value of tokenizer.json.
     """

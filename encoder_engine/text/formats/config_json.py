@@ -45,8 +45,11 @@ BERT_LIKE = frozenset(
 class TokenizerConfig:
     """The settings of tokenizer_config.json and special_tokens_map.json; ``None``: not stated.
 
+    where: the file's name, for messages.
     kind: the tokenizer class that the directory states or implies.
     input_names: ``model_input_names``.
+    added_tokens: those of ``added_tokens_decoder``. companions: the special tokens of both files.
+    old_added: the content of added_tokens.json, null without it.
     """
 
     where: str

@@ -59,7 +59,7 @@ def parse_json(
 
 
 def read_token_ids(node: JsonValue) -> Mapping[str, int]:
-    """Read a vocabulary, an object of tokens and their ids; refuse an id that two tokens share."""
+    """Read a vocabulary, an object of tokens and their ids: from 0 to ``MAX_ID``, and distinct."""
     if isinstance(node.value, NativeVocabulary):
         return node.value
     vocab = node.object()

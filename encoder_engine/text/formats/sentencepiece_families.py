@@ -94,7 +94,7 @@ FAMILIES = {
 
 
 def find_model(folder: Path) -> Path | None:
-    """Return the path of a directory's SentencePiece model; None: there is none."""
+    """Return a directory's SentencePiece model, or None; several raise TokenizerFileError."""
     found = [folder / name for name in MODEL_FILES if (folder / name).is_file()]
     if len(found) > 1:
         names = " and ".join(path.name for path in found)
@@ -306,7 +306,7 @@ def _left_padding(spec: TokenizerSpec, pad: str) -> PaddingSpec | None:
 
 
 def check_same_pieces(spec: TokenizerSpec, path: Path) -> None:
-    """Refuse a SentencePiece model whose pieces differ from the tokenizer.json beside it."""
+    """Raise TokenizerFileError if a model's pieces or scores differ from tokenizer.json's."""
     model = spec.model
     if not isinstance(model, UnigramSpec):
         return

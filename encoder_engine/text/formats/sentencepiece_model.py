@@ -42,7 +42,7 @@ BYTE_PIECES = frozenset(f"<0x{byte:02X}>" for byte in range(256))
 
 @dataclass(frozen=True, kw_only=True)
 class SentencePieceModel:
-    """A SentencePiece model file's content; ``names``: pieces by role (unk, bos, eos, pad)."""
+    """A SentencePiece model file's content; ``names``: its unknown and its padding piece."""
 
     spec: SentencePieceSpec
     unk_piece: str
@@ -50,7 +50,7 @@ class SentencePieceModel:
 
 
 def read_sentencepiece_model(path: Path) -> SentencePieceModel:
-    """Read a SentencePiece model file."""
+    """Read a SentencePiece model file; raises :class:`TokenizerFileError` unless it is Unigram."""
     try:
         data = path.read_bytes()
     except OSError as error:

@@ -77,7 +77,7 @@ def read_trim(node: JsonValue) -> OffsetTrim | None:
 
 
 def check_trimmed_pieces(node: JsonValue, vocab: Iterable[str]) -> None:
-    """Refuse ``trim_offsets`` if a piece of the vocabulary has white space at its ends.
+    """Raise TokenizerFileError for ``trim_offsets`` if a piece has white space at its ends.
 
     U+0120, which stands for a space in byte-level vocabularies, counts as white space, as in
     Hugging Face tokenizers. Only offsets of BPE and WordLevel pieces are trimmed here; offsets of
@@ -94,7 +94,7 @@ def check_trimmed_pieces(node: JsonValue, vocab: Iterable[str]) -> None:
 
 
 def read_template(node: JsonValue, id_of: IdOf) -> tuple[Layout, Layout]:
-    """Read a tokenizer.json's templates of a single text and of a pair."""
+    """Read the templates of a text and of a pair; ``id_of`` returns a token's id, or None."""
     layouts = [item for item in _processors(node) if item.kind() != "ByteLevel"]
     if len(layouts) > 1:
         raise node.fail(

@@ -58,7 +58,11 @@ def spec_from_vocab(
     names: SpecialTokenNames,
     more_added: tuple[AddedTokenSpec, ...] = (),
 ) -> TokenizerSpec:
-    """Return BERT's tokenizer with a vocabulary that was read from vocab.txt."""
+    """Return BERT's tokenizer with a vocabulary that was read from vocab.txt.
+
+    ``names``: its special tokens, which become added tokens, with those of ``more_added``. Raises
+    :class:`TokenizerFileError` if ``path`` lacks the unknown, the class or the separator token.
+    """
     for part in ("unk", "cls", "sep"):
         name = getattr(names, part)
         if name not in vocab:

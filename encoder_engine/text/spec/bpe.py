@@ -65,7 +65,7 @@ class BpeSpec:
 
     @property
     def num_ids(self) -> int:
-        """The number of tokens; added tokens that are not among them get ids from it on."""
+        """The number of tokens: the id of the first added token that is not among them."""
         return len(self.vocab)
 
     @property

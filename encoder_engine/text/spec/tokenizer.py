@@ -68,7 +68,7 @@ class WordPieceSpec:
 
     @property
     def num_ids(self) -> int:
-        """The number of pieces; added tokens that are not among them get ids from it on."""
+        """The number of pieces: the id of the first added token that is not among them."""
         return len(self.vocab)
 
     @property
@@ -115,7 +115,7 @@ class WordPieceDecoderSpec:
 
 
 # Each kind of model has one reader, one encoder and one writer, chosen by the type of these in
-# tokenizer_json.py, native.py, decoding.py and saving.py.
+# tokenizer_json.py, encoders/build.py, decoding/decoder.py and saving.py.
 ModelSpec: TypeAlias = WordPieceSpec | UnigramSpec | SentencePieceSpec | BpeSpec | LibrarySpec
 DecoderSpec: TypeAlias = (
     WordPieceDecoderSpec
@@ -163,7 +163,8 @@ class SpecialTokenNames:
 class TokenizerSpec:
     """The complete specification of a tokenizer.
 
-    single, pair: the templates of a text and of a pair; each contains its texts once.
+    single, pair: the templates of a text and of a pair; each contains its texts once, or for a
+        :class:`LibrarySpec` at least once.
     template_fault: why the file's template cannot be used; ``single`` and ``pair`` then have no
         special tokens.
     trim: whether offsets leave out white space at a token's ends.

@@ -139,7 +139,7 @@ class UnigramSpec:
 
     @property
     def num_ids(self) -> int:
-        """The number of pieces; added tokens that are not among them get ids from it on."""
+        """The number of pieces: the id of the first added token that is not among them."""
         return len(self.pieces)
 
     @property
@@ -191,7 +191,7 @@ class SentencePieceSpec:
 
     @property
     def num_ids(self) -> int:
-        """The number of pieces; added tokens that are not among them get ids from it on."""
+        """The number of pieces: the id of the first added token that is not among them."""
         return len(self.pieces)
 
     @property

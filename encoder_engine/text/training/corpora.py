@@ -31,7 +31,7 @@ class CorpusCount:
 class Lines:
     """Cuts texts into lines for a trainer of vocabularies, and counts what is changed.
 
-    num_cut: the number of lines longer than ``max_length``, cut at white space if possible.
+    num_cut: the number of lines longer than ``max_length``, cut at a space if possible.
     num_blank: the number of texts without a character.
     num_reserved: the number of lines with a character that the trainer reserves; it becomes a
     space.
@@ -110,7 +110,11 @@ def _chosen(
 
 
 def open_corpora(corpora: Corpora | Iterable[str]) -> Corpora:
-    """Return texts as corpora by label; refuse an iterator, which cannot be read twice."""
+    """Return texts as corpora by label; a corpus without a label has the label "".
+
+    Raises :class:`InputError` for an iterator, which cannot be read twice, and for no corpus, and
+    :class:`TextError` for a str.
+    """
     if isinstance(corpora, str):
         raise TextError("corpora is one str; pass a list of texts, or a mapping of labelled lists")
     labelled = corpora if isinstance(corpora, Mapping) else {"": corpora}
@@ -132,7 +136,11 @@ def open_corpora(corpora: Corpora | Iterable[str]) -> Corpora:
 def count_texts(
     corpora: Corpora, see: Callable[[str], None], watch: Callable[[Stage, int], None]
 ) -> dict[str, CorpusCount]:
-    """Count the texts of each corpus, by its label; call ``see`` with each text."""
+    """Count the texts of each corpus, by its label; call ``see`` with each text.
+
+    ``watch``: called with ``"count"`` and the number of texts so far. Raises :class:`InputError`
+    for a corpus without texts, and :class:`TextError`.
+    """
     counts: dict[str, CorpusCount] = {}
     done = 0
     for name, texts in corpora.items():
@@ -183,7 +191,10 @@ def sample(
     seed: int,
     watch: Callable[[Stage, int], None],
 ) -> Sample:
-    """Return the texts to train a vocabulary on, from corpora whose texts have been counted."""
+    """Return the texts to train a vocabulary on, from corpora whose texts have been counted.
+
+    ``alpha``, ``limit``: see :func:`allot`. ``watch``: called with ``"read"`` and their number.
+    """
     sizes = {name: count.num_texts for name, count in counts.items()}
     targets = allot(sizes, alpha=alpha, limit=limit)
     return Sample(corpora=corpora, targets=targets, counts=counts, seed=seed, watch=watch)

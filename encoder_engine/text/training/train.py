@@ -91,7 +91,8 @@ def train_tokenizer(
 
     Args:
         corpora: texts, or a mapping of labels to texts; each iterable must be readable twice.
-        directory: where to write; it must not exist, unless ``overwrite`` replaces a tokenizer.
+        directory: where to write; it must be new or empty, unless ``overwrite`` replaces a
+            tokenizer.
         options: by default those of :class:`TrainingOptions`.
         overwrite: replace a directory that holds nothing but a tokenizer.
         watch: called with the stage (``"count"``, ``"read"`` or ``"train"``) and the number of
@@ -99,9 +100,9 @@ def train_tokenizer(
 
     Raises:
         InputError: the options contradict each other, or the texts do not make such a vocabulary.
-        TextError: a text is not a str; ``.row`` is its index in its corpus.
+        TextError: a text is not a str or has a lone surrogate; ``.row`` is its index in its corpus.
         MissingDependencyError: the trainer is not installed.
-        OutputError: the directory exists or cannot be written.
+        OutputError: the directory holds files or cannot be written.
     """
     options = options or TrainingOptions()
     check_options(options)

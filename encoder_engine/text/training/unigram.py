@@ -47,7 +47,10 @@ def train_with_sentencepiece(
     coverage: float,
     max_length: int,
 ) -> UnigramResult:
-    """Train a Unigram vocabulary on lines with sentencepiece; return it laid out as XLM-R's."""
+    """Train a Unigram vocabulary on lines with sentencepiece; return it laid out as XLM-R's.
+
+    Raises :class:`InputError` where it cannot be trained, and :class:`MissingDependencyError`.
+    """
     try:
         import sentencepiece
     except ImportError as error:
@@ -112,7 +115,10 @@ def _noting(lines: Iterable[str], failures: list[BaseException]) -> Iterator[str
 def train_with_tokenizers(
     lines: Iterable[str], *, vocab_size: int, extra_tokens: Sequence[str], lowercase: bool
 ) -> UnigramResult:
-    """Train a Unigram vocabulary with Hugging Face tokenizers; every character of lines is kept."""
+    """Train a Unigram vocabulary with Hugging Face tokenizers; every character of lines is kept.
+
+    Raises :class:`InputError` where it cannot be trained, and :class:`MissingDependencyError`.
+    """
     try:
         from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
     except ImportError as error:

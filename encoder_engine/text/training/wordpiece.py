@@ -46,7 +46,8 @@ class Alphabet:
     def pieces(self, coverage: float) -> list[str]:
         """Return the single-character pieces that cover the share ``coverage`` of all characters.
 
-        The most frequent characters come first, equally frequent ones by code point.
+        The most frequent characters are kept, of equally frequent ones those with the lower code
+        points. They come in code point order, then those found within words, with ``##`` in front.
         """
         characters: Counter[str] = Counter()
         for (_, character), count in self._pairs.items():
