@@ -397,7 +397,7 @@ class SmallCorpusWarning(EncoderEngineWarning):
 
 
 class SuspiciousDataWarning(EncoderEngineWarning):
-    """Labelled rows make scores doubtful: dev rows in the training set, contradicting labels."""
+    """Scores are doubtful: the training set holds dev rows, for example, or labels contradict."""
 
 
 class DivergedWarning(EncoderEngineWarning):

@@ -238,7 +238,7 @@ def each_file_once() -> Iterator[None]:
 
 
 def once(purpose: str, path: Path, read: Callable[[Path], Found]) -> Found:
-    """Return ``read(path)``; within :func:`each_file_once`, call it once for a purpose and path."""
+    """Return ``read(path)``; within :func:`each_file_once`, read once per ``purpose`` and path."""
     known = _READ.get()
     if known is None:
         return read(path)

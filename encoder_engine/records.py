@@ -78,7 +78,7 @@ def refuse_changes(
 
 
 def note_resumed(done: str, record: Path) -> None:
-    """Log an earlier run's progress, and the local time at which its record was saved."""
+    """Log ``done``, an earlier run's progress, and the local time at which ``record`` was saved."""
     saved = time.localtime(record.stat().st_mtime)
     is_today = saved[:3] == time.localtime()[:3]
     LOGGER.info(

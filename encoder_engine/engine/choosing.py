@@ -92,7 +92,7 @@ class EngineRequest:
                 ) from error
 
     def options(self, engine: str) -> dict[str, Any]:
-        """Return the keywords of ``from_pretrained`` that load the model for this engine."""
+        """Return the dtype, the quantization and ``engine`` as keywords of ``from_pretrained``."""
         return {"dtype": self.dtype, "quantization": self.quantization, "engine": engine}
 
     @classmethod

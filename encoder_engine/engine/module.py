@@ -400,7 +400,7 @@ def load_causal(
     dtype: str,
     quantization: str | None,
 ) -> CausalModule:
-    """Return the engine of a causal model in a directory; ``layer``: its output layer, as read."""
+    """Return the engine of a causal model; ``layer``: what ``read_output_layer`` returned."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnusedWeightsWarning)
         encoder = Encoder.from_pretrained(directory, device, dtype, quantization)

@@ -133,7 +133,7 @@ def tokenizer_limit(directory: Path) -> int | None:
 
 
 def read_tokenizer(directory: Path, *, lowercase: bool) -> Tokenizer:
-    """Load a tokenizer; ``lowercase``: make it lower-case texts, and treat accents as stored."""
+    """Load a tokenizer; ``lowercase``: make it lower-case texts, and leave accents as they were."""
     tokenizer = Tokenizer.from_pretrained(directory)
     model = tokenizer.spec.model
     lowered = model.lowercased() if lowercase else model

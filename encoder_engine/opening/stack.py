@@ -169,7 +169,7 @@ def _read_layer_norm(folder: Path) -> LayerNormModule:
 
 
 def check_normalize(folder: Path, *, reads: str = SENTENCE) -> None:
-    """Raise :class:`UnsupportedFeatureError` unless a Normalize reads and writes ``reads``."""
+    """Raise UnsupportedFeatureError unless a Normalize module reads and writes ``reads``."""
     path = folder / "config.json"
     if not path.is_file():
         if reads != SENTENCE:

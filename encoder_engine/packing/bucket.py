@@ -62,7 +62,7 @@ class Bucket(NamedTuple):
         return self.num_sequences + 2
 
     def num_tiles(self, block: int) -> int:
-        """Return the most blocks of rows that the sequences of a batch in the bucket can have."""
+        """Return the most tiles that a batch in the bucket can have, each of ``block`` rows."""
         by_tokens = self.num_tokens // block + self.num_sequences
         return min(by_tokens, self.num_sequences * -(-self.max_seqlen // block))
 

@@ -256,7 +256,7 @@ class Sequences:
 
 
 def assemble(cu_seqlens: Tensor, host_offsets: Tensor, num_tokens: int | None = None) -> Sequences:
-    """Return the sequences of offsets that are known to be valid, without validation."""
+    """Make a :class:`Sequences` of offsets that are known to be valid, without validation."""
     return Sequences._of_parts(cu_seqlens, host_offsets, num_tokens)
 
 

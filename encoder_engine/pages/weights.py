@@ -67,7 +67,7 @@ class HeadWeights(NamedTuple):
 
 
 def weights_page(title: str, summary: str, words: Sequence[str], weights: HeadWeights) -> str:
-    """Return the page as HTML; texts are escaped, so that markup in them is shown literally."""
+    """Return a page of attention weights as HTML; texts are escaped: their markup is shown."""
     script = _SCRIPT.read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     sizes = {

@@ -40,7 +40,7 @@ _STORAGES: dict[str, np.dtype[Any]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class _Storage:
-    """A storage, as in PyTorch: one file of the archive with ``count`` numbers of tensors."""
+    """A storage, as in PyTorch: one file of the archive, which holds ``count`` numbers."""
 
     path: Path
     name: str
@@ -92,7 +92,7 @@ class ArchivedTensor:
 
 @dataclass(frozen=True, kw_only=True)
 class UnusableTensor:
-    """A tensor that no weight can be, by kind and shape: sparse, or of an unsuitable dtype."""
+    """A tensor that cannot be a weight; ``kind``: its unsuitable dtype, or its sparse layout."""
 
     kind: str
     shape: tuple[int, ...]

@@ -22,7 +22,7 @@ class Quirk(Protocol):
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The config.json keys that this reader reads; of them only :meth:`write`'s are saved."""
+        """The config.json keys that this reader reads; only what :meth:`write` returns is saved."""
 
     def read(self, spec: EncoderSpec, config: JsonValue, /) -> EncoderSpec:
         """Return ``spec`` with the fields set that these keys of ``config`` determine."""

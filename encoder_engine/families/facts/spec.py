@@ -419,7 +419,7 @@ class EncoderSpec:
                 )
 
     def _distinct_blocks(self) -> Iterable[tuple[int, BlockSpec]]:
-        """Yield each distinct block with its first index: many layers may share one block."""
+        """List each distinct block with its first index: many layers may share one block."""
         numbers = range(len(self.blocks))
         # The first of equal keys stays, because it is set last.
         first = dict(zip(reversed([*map(id, self.blocks)]), reversed(numbers), strict=True))

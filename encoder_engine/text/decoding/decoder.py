@@ -108,7 +108,7 @@ class Decoder:
 
 
 def build_joiner(spec: DecoderSpec | None) -> TokenJoiner:
-    """Build what joins tokens by a decoder's specification; without one, spaces join them."""
+    """Build the object that joins tokens as a decoder's specification says; None: by spaces."""
     if isinstance(spec, LibraryDecoderSpec):
         return LibraryJoiner(spec)
     if isinstance(spec, ByteLevelDecoderSpec):

@@ -51,7 +51,7 @@ PrependScheme = Literal["always", "first", "never"]
 
 @dataclass(frozen=True, kw_only=True)
 class CharsmapStep:
-    """Applies SentencePiece's compiled rules to each grapheme of a text, else to its characters."""
+    """Applies SentencePiece's compiled rules to graphemes, or where none fits, to characters."""
 
     charsmap: bytes = field(repr=False)
 

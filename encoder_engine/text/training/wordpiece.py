@@ -24,7 +24,7 @@ PREFIX = "##"
 
 
 class Alphabet:
-    """Counts the characters of normalized lines: those that begin a word apart from the others."""
+    """Counts the characters of normalized lines, and notes which of them occur within words."""
 
     def __init__(self, normalizer: BertNormalizerSpec) -> None:
         normalizers, pre_tokenizers = _import("normalizers"), _import("pre_tokenizers")
