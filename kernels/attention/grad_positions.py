@@ -68,7 +68,7 @@ def _sum_by_number_kernel(
     grad_pointer,  # [rows, H, N]
     cu_seqlens_pointer,  # int32 [B + 1]
     tiles_pointer,  # int32 [tiles, 2]: sequence, block of rows
-    cu_queries_pointer,  # int32 [B + 1], empty where every row is one
+    cu_queries_pointer,  # int32 [B + 1], read if SUBSET
     query_places_pointer,  # int32 [M] places of the rows in their sequence, or empty
     entries_pointer,  # int32 [2 r + 1] number of each distance
     distances_pointer,  # int32 [2 r + 1] distances, sorted by their numbers
