@@ -30,7 +30,7 @@ def initialise(module: nn.Module, spec: EncoderSpec) -> None:
 
 
 def draw_weights(module: nn.Module, deviation: float) -> None:
-    """Draw the weights of dense layers and tables from N(0, deviation^2); set biases to 0."""
+    """Draw weights of dense layers, convolutions, tables from N(0, deviation^2); biases are 0."""
     for part in module.modules():
         if isinstance(part, (nn.Linear, nn.Embedding, nn.Conv1d)) and not part.weight.is_meta:
             part.weight.normal_(0.0, deviation)

@@ -47,7 +47,7 @@ class MaskedTokens:
 
 @dataclass(frozen=True, kw_only=True)
 class Masking:
-    """Chooses and replaces tokens (Devlin et al. 2019; spans: Joshi et al. 2020).
+    """Chooses the tokens to predict and masks them (Devlin et al. 2019; spans: Joshi et al. 2020).
 
     ``mask_probability``: the share of non-special tokens that is chosen.
     ``unit``: ``"token"`` and ``"word"`` choose each token or whole word independently. ``"span"``

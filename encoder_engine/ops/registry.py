@@ -279,7 +279,7 @@ def residual_dtype(x: Tensor) -> torch.dtype | None:
 
 
 def autocast_residual(input_TD: Tensor, residual_TD: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """Cast a norm's input and residual to the dtype of the residual stream."""
+    """Cast a norm's input and residual to :func:`residual_dtype`; None: leave them as they are."""
     dtype = residual_dtype(input_TD)
     if dtype is None:
         return input_TD, residual_TD

@@ -39,7 +39,7 @@ class ScoreGradients(NamedTuple):
 
 
 def score_gradients(call: Call, blocks: Blocks) -> ScoreGradients:
-    """Allocate memory for :class:`ScoreGradients`; zeros where some places have no score."""
+    """Allocate :class:`ScoreGradients`, with zeros if the kernels leave entries unwritten."""
     if call.entries_R is None:
         return ScoreGradients(None, None)
     # Queries may lie beyond the last key: rows that attend and are not seen.
