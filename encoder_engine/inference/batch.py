@@ -82,7 +82,8 @@ class Batch:
         """Return a batch of these arrays, after checking them against an encoder's specification.
 
         Raises :class:`BatchError` for arrays of other types or shapes, :class:`TokenIdError` for an
-        id outside its table, and :class:`SequenceLengthError` for a text that is too long.
+        id outside its table, :class:`SequenceLengthError` for a text that is too long, and
+        :class:`UnsupportedFeatureError` for unattended tokens that the encoder cannot compute.
         """
         embedding = spec.embedding
         ids, cu_seqlens = _int32("ids", ids), _int32("cu_seqlens", cu_seqlens)

@@ -125,7 +125,7 @@ class BlockBuilder:
         self._domain = TOKENS
 
     def add_block(self, block: BlockWeights, target: int | None, *, selects: bool = False) -> None:
-        """Add a block that writes to ``target``; None: to the buffer that the next block reads.
+        """Add a block that writes to the buffer ``target``; None: a shared one. The next reads it.
 
         selects: compute only the program's selected rows; keys and values come from all tokens.
         """

@@ -54,9 +54,10 @@ VERSION = 2
 
 @dataclass(frozen=True, kw_only=True)
 class Description:
-    """What a compiled file says of its encoder.
+    """The settings of an encoder that a compiled file stores beside the weights.
 
-    config: config.json.
+    config: the content of the checkpoint's config.json.
+    has_pooler: the file holds the pooler's weights.
     head: the task of the head that is in the file; None: no head.
     """
 
@@ -115,7 +116,8 @@ def write_compiled(path: Path, description: Description, layers: Mapping[str, La
 def map_compiled(path: Path) -> tuple[Description, dict[str, Layer]]:
     """Memory-map a compiled file; return its description and, by name, its layers.
 
-    Raises :class:`CheckpointFileError` if the file is damaged.
+    Raises :class:`CheckpointFileError` for a file that is damaged, of another version, or no
+    compiled encoder.
     """
     try:
         with safe_open(path, framework="np") as file:

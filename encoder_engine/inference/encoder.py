@@ -94,13 +94,16 @@ class CompiledEncoder:
         adapter: str | None = None,
         labels: Sequence[str] | None = None,
     ) -> Self:
-        """Load a checkpoint in Hugging Face layout: config.json with model.safetensors.
+        """Load a checkpoint in Hugging Face layout: config.json with model.safetensors or .bin.
+
+        A file that :meth:`save_compiled` wrote to the directory is memory-mapped instead. It has
+        one dtype, quantization and head: another one that is requested raises :class:`ConfigError`.
 
         dtype: ``"float32"`` or ``"bfloat16"``; ``"auto"`` is float32, and with int8 bfloat16 where
             the CPU computes it.
         quantization: ``"int8"`` rounds the dense layers of the blocks, each output feature to 255
             steps; a checkpoint that was saved quantized is always loaded quantized.
-        head: the task of the head to load too, ``"sequence-classification"`` or ``"masked-lm"``.
+        head: the task of the head to load too, such as ``"sequence-classification"``; None: none.
         num_threads: the threads of a call; None: as many as the process may use, or
             ``OMP_NUM_THREADS``.
         adapter: the name of the adapter to merge, of a checkpoint that holds several; None: none.
@@ -159,9 +162,9 @@ class CompiledEncoder:
         config: config.json, which :meth:`save_compiled` needs.
         epsilons: by name, the epsilons of norms that differ from the specification's.
 
-        Raises :class:`TensorNamesError` and :class:`TensorShapeError` for parameters that the
-        specification does not have, and :class:`UnsupportedFeatureError` as :meth:`from_pretrained`
-        does.
+        Raises :class:`TensorNamesError`, :class:`TensorShapeError` and :class:`CheckpointFileError`
+        for parameters whose names, shapes or dtypes are not the specification's, and
+        :class:`UnsupportedFeatureError` as :meth:`from_pretrained` does.
         """
         check_quantization(quantization)
         reason = cls.supports(spec)
@@ -322,7 +325,7 @@ class CompiledEncoder:
 
     @property
     def num_labels(self) -> int:
-        """The number of labels of the head."""
+        """The number of the head's outputs: labels or, of a masked-language model, tokens."""
         return self._find_head().num_outputs
 
     @property
@@ -353,11 +356,13 @@ class CompiledEncoder:
         layers: pairs of a layer, 0 for the embeddings, and its weight: return the weighted sum of
             their rows instead of the last layer's. The weights of a layer that is named twice are
             added.
-        unattended: int32 [B], the number of last tokens of each text that no token attends to.
+        unattended: int32 [B], the number of last tokens of each text that no token attends to; not
+            together with ``layers``.
 
         Raises :class:`TokenIdError` and :class:`SequenceLengthError` for ids and lengths beyond the
-        model's tables, and :class:`CheckpointFileError` where the model's file was written to since
-        it was loaded.
+        model's tables, :class:`BatchError` for arrays of other types or shapes, :class:`InputError`
+        for layers that do not exist, and :class:`CheckpointFileError` where the model's file was
+        written to since it was loaded.
         """
         batch = self._batch(ids, cu_seqlens, type_ids, unattended)
         if layers is not None:

@@ -46,7 +46,7 @@ __all__ = [
     "pack",
 ]
 
-# 131,072 products of a byte and an int8, 255 * 127 each, may overflow int32.
+# 131,072 products of a byte less 128 and an int8, up to 128 * 128 each, may overflow int32.
 MOST_TERMS = 2**17 - 1
 # A head's last layer.
 OUTPUT = "output"
@@ -95,7 +95,7 @@ class Convolution:
     kernel_size: int
 
     def parameters(self) -> dict[str, Array]:
-        """Return the weight, [width, depth, kernel_size], and the bias."""
+        """Return the weight, [features out, features in, kernel_size], and the bias."""
         found = self.dense.parameters()
         steps = found["weight"].reshape(self.dense.width, self.kernel_size, -1)
         return found | {"weight": np.ascontiguousarray(steps.transpose(0, 2, 1))}
@@ -131,7 +131,7 @@ Layer = np.ndarray[Any, np.dtype[Any]] | Convolution | Dense | QuantizedDense | 
 
 
 class MadeLayers:
-    """Finds layers that exist already, by name, with the methods of :class:`LayerReader`."""
+    """Finds layers that exist already, by name, by the reading methods of :class:`LayerReader`."""
 
     def __init__(self, layers: dict[str, Layer], *, dtype: str) -> None:
         self.made = layers
@@ -177,7 +177,10 @@ class ParametersInMemory:
     """An encoder's parameters as arrays in memory; layers share those whose layout they can use."""
 
     def __init__(self, arrays: Mapping[str, Array], shapes: Mapping[str, tuple[int, ...]]) -> None:
-        """Check the names and shapes of arrays; ``shapes``: the expected ones."""
+        """Check the arrays' names, shapes and dtypes; ``shapes``: the expected shapes, by name.
+
+        Raises :class:`TensorNamesError`, :class:`TensorShapeError` or :class:`CheckpointFileError`.
+        """
         missing, unexpected = sorted(shapes.keys() - arrays), sorted(arrays.keys() - shapes)
         if missing or unexpected:
             raise TensorNamesError(

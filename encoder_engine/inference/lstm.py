@@ -49,7 +49,10 @@ def lstm_shapes(width: int, num_layers: int) -> dict[str, tuple[int, ...]]:
 
 
 class CompiledLstm:
-    """A stack of bidirectional LSTM layers, in float32."""
+    """A stack of bidirectional LSTM layers, in float32.
+
+    ``weights``: by the names of :func:`lstm_shapes`.
+    """
 
     def __init__(self, weights: Mapping[str, Array], num_layers: int) -> None:
         def one(name: str) -> Array:

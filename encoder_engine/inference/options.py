@@ -58,7 +58,8 @@ def check_layer_weights(
 ) -> tuple[tuple[int, float], ...]:
     """Return the (layer, weight) pairs by ascending layer; weights of a repeated layer are added.
 
-    Raises :class:`InputError` for a layer that does not exist and for a weight that is not finite.
+    Raises :class:`InputError` for a layer that does not exist, for a weight that is not finite, and
+    without any pair.
     """
     weights: dict[int, float] = {}
     for layer, weight in layers:

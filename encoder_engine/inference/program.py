@@ -297,7 +297,7 @@ class Program:
         )
 
     def take_rows(self, source: int, target: int, width: int) -> None:
-        """Append a gather, from the rows of all tokens, of those that ``target`` has a row for."""
+        """Append a gather: of the rows of all tokens, those of the domain of ``target``."""
         self._plan.take_rows(self._half, width, source, target)
 
     def take_all(self, source: int, width: int, target: int | None) -> int:
@@ -307,7 +307,7 @@ class Program:
         return target
 
     def take_heads(self, source: Heads, target: int, width: int) -> None:
-        """Append a gather of ``width`` elements of heads, for the rows that ``target`` has."""
+        """Append a gather of ``width`` elements of each row, for the domain of ``target``."""
         self._plan.take_heads(self._half, width, source, target)
 
     def put_rows(self, source: int, target: int, width: int) -> None:

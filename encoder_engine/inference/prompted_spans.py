@@ -7,7 +7,7 @@ per span, and its second layer is multiplied into the labels. A span then costs 
 and C dot products instead of two dense layers: for 12 spans a word and 10 labels a fiftieth of the
 multiplications.
 
-Dimensions: T tokens, M words and N items of a batch, W words and K widths of spans of an item, C
+Dimensions: T tokens, M words and N texts of a batch, W words and K widths of spans of a text, C
 labels, D features, F = 4 D.
 """
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PromptedSpanHead", "WordRows", "prompted_span_shapes"]
 
-# Words whose vectors of 4 D features are in memory at a time, but for a longer item.
+# Words whose vectors of 4 D features are in memory at a time, but for a longer text.
 _MOST_WORDS = 4096
 _PROJECTION, _PROMPT, _RNN = "token_rep_layer.projection", "prompt_rep_layer", "rnn.lstm"
 _SPAN = "span_rep_layer.span_rep_layer"
@@ -47,8 +47,8 @@ class WordRows(NamedTuple):
 
     tokens: int64 [T'], the indices of words' tokens.
     words: int64 [T'], the word of each of these tokens, ascending from 0 to M - 1.
-    offsets: int64 [N + 1], the first word of each item, then M.
-    labels: int64 [N, C], the index of each label's token.
+    offsets: int64 [N + 1], the first word of each text, then M.
+    labels: int64 [N, C], for each text the indices of its labels' tokens.
     """
 
     tokens: Integers
@@ -58,7 +58,10 @@ class WordRows(NamedTuple):
 
 
 def prompted_span_shapes(settings: GlinerSettings, width: int) -> dict[str, tuple[int, ...]]:
-    """Return the shape of each weight; ``width``: the encoder's number of features."""
+    """Return the shape of each weight of these layers, by its name in a GLiNER checkpoint.
+
+    ``width``: the encoder's number of features.
+    """
     own = settings.width
     shapes: dict[str, tuple[int, ...]] = {}
     if own != width:
@@ -119,9 +122,9 @@ class PromptedSpanHead:
         )
 
     def __call__(self, states_TD: Rows, rows: WordRows, *, num_threads: int) -> list[Rows]:
-        """Return for each item the probabilities of its spans by label, [W, K, C].
+        """Return, for each text, the probability of each label for each of its spans, [W, K, C].
 
-        The span at [w, k] has the words w to w + k; if it would end after the text, 0.
+        The span at [w, k] has the words w to w + k; where it would end after the text it has 0.
 
         ``states_TD``: the encoder's hidden states.
         """
@@ -136,7 +139,7 @@ class PromptedSpanHead:
         labels_CF = project_rows(labels_CD, self._into_labels, num_threads=num_threads)
         by_item = labels_CF.reshape(*rows.labels.shape, -1)
         found: list[Rows] = []
-        # A part of the items at a time: a long text has many.
+        # A part of the texts at a time: their words may be many.
         while (low := len(found)) < len(by_item):
             first = int(rows.offsets[low])
             fitting = np.searchsorted(rows.offsets, first + _MOST_WORDS, side="right") - 1

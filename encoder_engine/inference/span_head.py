@@ -29,7 +29,7 @@ __all__ = ["CompiledSpanHead", "span_head_shapes"]
 def span_head_shapes(
     width: int, num_outputs: int, *, hidden: int, summary: str
 ) -> dict[str, tuple[int, ...]]:
-    """Return the shape of each weight of a span head, by name."""
+    """Return each weight's shape in a span head, by the names of :class:`SpanHead`'s state dict."""
     shapes: dict[str, tuple[int, ...]] = {
         "start.weight": (hidden, width),
         "start.bias": (hidden,),

@@ -47,7 +47,8 @@ class StaticTable:
     is in memory.
 
     Raises :class:`CheckpointFileError` for another dtype, :class:`TensorShapeError` for arrays that
-    do not belong together, and :class:`NonFiniteWeightsError` for NaN or infinity.
+    do not belong together, and :class:`NonFiniteWeightsError` for NaN, infinity or numbers beyond
+    1e30.
     """
 
     rows_VD: Array
@@ -111,14 +112,17 @@ class StaticTable:
         normalized: bool = False,
         num_threads: int,
     ) -> npt.NDArray[np.float32]:
-        """Return the mean of each text's rows, float32 [B, D]; zeros for a text without a token.
+        """Return each text's mean of table rows times factors, float32 [B, D].
+
+        The id ``left_out`` is not counted; a text without another token has zeros.
 
         ids: int32 [T].
         cu_seqlens: the first token of each text, then T: int32 [B + 1].
         dimension: leading features to keep; None: all.
         normalized: divide by the Euclidean norm, at least 1e-12, of the features that are kept.
 
-        Raises :class:`CheckpointFileError` where a mapped file was written to since it was loaded.
+        Raises :class:`CheckpointFileError` where a mapped file was written to since it was loaded,
+        and ``IndexError`` for an id that is not below :attr:`num_ids`.
         """
         if self.mapped_files is not None:
             self.mapped_files.check()

@@ -1,8 +1,8 @@
 """The output layer of a causal model: computes logits of a few tokens, and log-probabilities.
 
 How it works: the vocabulary is packed in pieces of 8,192 tokens. For 512 rows at a time, the logits
-of one piece are computed, 16 MiB in float32, added to each row's running softmax, and overwritten
-by the next piece. Logits of all tokens and the whole vocabulary are never in memory.
+of one piece are computed, 16 MiB in float32, added to each row's running softmax, and dropped
+before those of the next piece. The logits [M, V] are never in memory as a whole.
 
 Dimensions: M rows, D width, V vocabulary, K chosen tokens.
 """

@@ -59,7 +59,8 @@ def answer_scores(
 ) -> AnswerScores:
     """Score predicted answers against gold answers, both by the question's id.
 
-    Raises :class:`InputError` if a question has no prediction, instead of counting it as wrong.
+    Raises :class:`InputError` if a question has no prediction, instead of counting it as wrong, and
+    if there is no question.
     """
     if not answers:
         raise InputError("there is no question to score")

@@ -29,7 +29,8 @@ class Calibration(NamedTuple):
     ``brier``: the mean squared distance of the probabilities from the one-hot label, summed over
     classes.
     ``nll``: the mean negative log-likelihood, in nats. ``confidence``, ``accuracy``, ``counts``
-    [15]: the values of each bin of the reliability diagram; NaN for an empty bin.
+    [15]: each bin's mean top probability, share of right predictions, and number of rows; the first
+    two are NaN for an empty bin.
     """
 
     ece: float

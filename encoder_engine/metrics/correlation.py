@@ -37,6 +37,7 @@ def spearman(gold: npt.ArrayLike, predicted: npt.ArrayLike) -> float:
 def rank_agreement(gold: npt.ArrayLike, predicted: npt.ArrayLike) -> Scores:
     """Return, for each row of two arrays [N], minus the square of (rank difference / N).
 
+    These are scores of single rows for paired tests; Spearman's correlation is one of all rows.
     Ties share their mean rank, so that the order of rows changes nothing. Raises
     :class:`InputError` as :func:`pearson`.
     """

@@ -107,12 +107,13 @@ def paired_randomisation(
     """Return the p-value of the difference between two systems' mean row scores [N] (Noreen 1989).
 
     Each row's two scores are swapped at random; the p-value is the share of permutations, the
-    observed one included, whose difference of means is at least the observed one.
+    observed one included, whose absolute difference of means is at least the observed one.
 
     groups: [N], the scores of one group are swapped together, because its rows depend on each other
     (the rows of one query, the questions of one article); None: each row alone.
 
-    Raises :class:`InputError` for unequal lengths, no row, and a score that is not finite.
+    Raises :class:`InputError` for unequal lengths, also of groups, no row, and a score that is not
+    finite.
     """
     left, right = paired_scores(one, other)
     gaps = np.bincount(_group_numbers(groups, len(left)), weights=left - right)

@@ -19,7 +19,8 @@ def paired(
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Return both arrays of classes as int64 [N], of equal length, from 0 to ``num_classes - 1``.
 
-    Raises :class:`InputError`, which names the first bad row.
+    ``num_classes``: None: the range is not checked. Raises :class:`InputError`, which names the
+    first bad row.
     """
     both = []
     for name, values in (("gold", gold), ("predicted", predicted)):

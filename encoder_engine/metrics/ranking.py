@@ -40,7 +40,7 @@ def rank_by_score(relevance: npt.ArrayLike, scores: npt.ArrayLike) -> Relevance:
     """Return relevances [D] in descending order of scores [D].
 
     Among equal scores, the least relevant document comes first, so that ties earn nothing and the
-    order of input does not matter.
+    order of input does not matter. Raises :class:`InputError` for other shapes and a score of NaN.
     """
     gains, given = np.asarray(relevance, np.float64), np.asarray(scores, np.float64)
     if gains.shape != given.shape or gains.ndim != 1:

@@ -143,11 +143,11 @@ class SelfAttention(nn.Module):
     def forward(
         self, hidden_TD: Tensor, inputs: BlockInputs, rows: SelectedRows | None = None
     ) -> tuple[Tensor, Weights | None]:
-        """Return attention's output [T, D], and its weights' probabilities or statistics, or None.
+        """Return attention's output [T, D], and the attention probabilities or statistics, or None.
 
         Probabilities are [B, H, L, L]; ``inputs`` says which of the two is requested, if any.
-        ``rows``: return only these rows, [M, D], and None; tokens with global attention are not
-        allowed then.
+        ``rows``: return only the output of these rows, [M, D], and None; tokens with global
+        attention are not allowed then.
         """
         query, key, value = self._heads_of(hidden_TD, inputs.position_ids_T)
         terms = _Terms(

@@ -25,7 +25,10 @@ __all__ = ["check_modules", "compile_network", "find_compiled_encoder"]
 
 
 def find_compiled_encoder() -> type[CompiledEncoder]:
-    """Import :class:`CompiledEncoder`; raises :class:`MissingExtensionError`."""
+    """Import and return the class :class:`CompiledEncoder`.
+
+    Raises :class:`MissingExtensionError` where the C++ extension is not built.
+    """
     try:
         # Imported late: the modules work where the extension is not built.
         from encoder_engine.inference import CompiledEncoder

@@ -85,7 +85,7 @@ class CRF(nn.Module):
         ``begins``, ``ends``: bool [B]; False where a sequence is a part of a sentence without the
         sentence's first or last word: any tag may begin or end it, without a score. None: all True.
 
-        The result is inf for illegal tags.
+        The result is inf for illegal tags. Raises :class:`ShapeError` for emissions of other sizes.
         """
         if emissions_MK.shape != (sequences.num_tokens, len(self.start)):
             raise ShapeError(

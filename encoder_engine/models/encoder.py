@@ -51,7 +51,8 @@ class Encoder(Network):
         adapter: the name of the adapter to merge, of a checkpoint that holds several; None: none.
 
         The encoder is in evaluation mode. Raises :class:`ConfigError` and :class:`CheckpointError`
-        for missing, malformed or contradictory files; no weight is filled in or left out silently.
+        for missing, malformed or contradictory files, and :class:`UnsupportedFeatureError` for
+        another quantization or int8 on a GPU; no weight is filled in or left out silently.
         """
         if quantization not in QUANTIZATIONS:
             raise UnsupportedFeatureError(
@@ -79,12 +80,16 @@ class Encoder(Network):
             rounded stay as they are.
 
         Raises :class:`UnsupportedFeatureError` for an architecture of which
-        :meth:`CompiledEncoder.supports` gives a reason, and for modules that differ from those that
-        the specification makes (hooks, adapters, other layers), :class:`ConfigError` for another
-        dtype, and :class:`MissingExtensionError` where the C++ extension is not built.
+        :meth:`CompiledEncoder.supports` gives a reason, for modules that differ from those that the
+        specification makes (hooks, adapters, other layers), and for another quantization,
+        :class:`ConfigError` for another dtype, and :class:`MissingExtensionError` where the C++
+        extension is not built.
         """
         return compile_network(self, dtype, quantization)
 
     def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
-        """Write config.json, model.safetensors and SHA256SUMS, in the layout of transformers."""
+        """Write config.json, model.safetensors and SHA256SUMS, in the layout of transformers.
+
+        Raises :class:`OutputError`, also for a directory with an adapter or a compiled encoder.
+        """
         save_encoder(self, directory)

@@ -153,8 +153,9 @@ class HeadNetwork(nn.Module):
         """Encode a batch with the pooler and the global attention that the head needs.
 
         ``global_rows``: the tokens with global attention; None: those that the head's layout
-        states. If the head reads only the first row of each sequence, the last block computes only
-        these rows.
+        states. If the head reads only the first row of each sequence, only these rows are returned,
+        and the last block computes no others unless there is global attention. torch.compile gets
+        all rows.
         """
         if global_rows is None and self.layout.sees_all is not None:
             global_rows = self._choose_global_rows(batch)

@@ -141,7 +141,7 @@ class _PlainModel(HeadModel):
 
 
 class NextSentence(_PlainModel):
-    """An encoder with a head that tells whether two segments follow each other in the text: [B, 2].
+    """An encoder with a next-sentence head: logits [B, 2], class 0 if the second segment follows.
 
     In BERT's negatives the second segment is of another text, in ALBERT's the two are exchanged.
     """

@@ -16,8 +16,8 @@ __all__ = ["draw_weights", "initialise"]
 def initialise(module: nn.Module, spec: EncoderSpec) -> None:
     """Draw weights from N(0, initializer_range^2), biases 0 (Devlin et al. 2019).
 
-    Norms keep weight 1 and bias 0. The embedding of the padding id is zero. Numbers come from
-    torch's global generator. Parameters on the meta device are not touched.
+    Norms keep the factor 1 and bias 0. The embedding of the padding id is zero. Numbers come from
+    torch's global generator. Nothing is drawn if a parameter is on the meta device.
     """
     if any(weight.is_meta for weight in module.parameters()):
         return
@@ -30,7 +30,7 @@ def initialise(module: nn.Module, spec: EncoderSpec) -> None:
 
 
 def draw_weights(module: nn.Module, deviation: float) -> None:
-    """Draw the weights of dense layers and tables from N(0, deviation^2); set biases to 0."""
+    """Draw weights of dense layers, convolutions, tables from N(0, deviation^2); biases are 0."""
     for part in module.modules():
         if isinstance(part, (nn.Linear, nn.Embedding, nn.Conv1d)) and not part.weight.is_meta:
             part.weight.normal_(0.0, deviation)

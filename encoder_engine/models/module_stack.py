@@ -54,7 +54,7 @@ class StackComputer:
         self._weights: dict[tuple[int, torch.dtype], tuple[Array, Tensor]] = {}
 
     def __call__(self, stack: ModuleStack, rows_RK: Tensor) -> Tensor:
-        """Apply all modules of a stack to rows, [R, N]."""
+        """Apply all modules of a stack to rows, one after another; return [R, N]."""
         for module in stack.modules:
             if isinstance(module, DenseModule):
                 rows_RK = self._dense(module, rows_RK)
@@ -111,8 +111,9 @@ def pool(
 ) -> Tensor:
     """Pool each sequence by every mode and concatenate the results: float32 [B, D * len(modes)].
 
-    hidden_TD: [T, D].
-    num_prompt_tokens, normalized: see :class:`Pooled`.
+    num_prompt_tokens: the number of leading tokens, those of a prompt, to leave out of each
+        sequence; ``weightedmean`` still counts positions from the start.
+    normalized: divide by the Euclidean norm.
     """
     hidden_TD = hidden_TD.float()
     if len(modes) == 1 and not num_prompt_tokens:

@@ -48,7 +48,8 @@ class EncoderOutput:
     last_hidden_state: [T, D].
     sequences: the offsets of the sequences among the rows.
     pooler_output: [B, D], or None without a pooler.
-    hidden_states: on request, the output of the embedding and of each block, [T, D] each.
+    hidden_states: on request, the output of the embedding and of each block, [T, D] each; the last
+        one after the final norm, if there is one.
     attentions: on request, each block's attention probabilities, [B, H, L, L] each.
     """
 
@@ -59,7 +60,7 @@ class EncoderOutput:
     attentions: tuple[Tensor, ...] | None = None
 
     def padded(self, length: int | None = None) -> Tensor:
-        """Return ``last_hidden_state`` padded with zeros, [B, ``length``, D]."""
+        """Return ``last_hidden_state`` padded with zeros, [B, ``length``, D]; None: the longest."""
         return pad(self.last_hidden_state, self.sequences, length=length)
 
 
@@ -166,8 +167,9 @@ class Network(nn.Module):
         output_pooled: False skips the pooler.
         global_rows: rows that attend to, and are attended by, their whole sequence; for blocks with
             a window and ``global_projections`` (Longformer).
-        rows: the M rows to return; the last block computes no others.
-            The pooler then takes the first of them in each sequence.
+        rows: the M rows to return; the last block computes no others, unless hidden states,
+            attentions or global rows are requested. The pooler takes the first of these rows in
+            each sequence.
 
         ``torch.compile(encoder, fullgraph=True)`` and ``torch.export.export`` compile the encoder
         as one graph for any number of tokens and sequences, except with ``output_attentions``,
@@ -323,7 +325,7 @@ class Network(nn.Module):
     def check_batch(self, batch: PackedBatch) -> PackedBatch:
         """Check a batch, on its own device, against the encoder's tables, and return it.
 
-        Raises what :meth:`forward` raises for a batch.
+        Raises what :meth:`forward` raises for a batch, and ``TypeError`` for what is no batch.
         """
         if not isinstance(batch, PackedBatch):
             raise TypeError(

@@ -39,7 +39,7 @@ def resolve_dtype(dtype: str | torch.dtype, *, quantized: bool = False) -> torch
     """Return the floating-point dtype of a name; ``"auto"`` is float32.
 
     With int8, ``"auto"`` is bfloat16 where the CPU multiplies it, as in a compiled encoder: int8
-    rounds more coarsely.
+    rounds more coarsely. Raises :class:`ConfigError` for another name or dtype.
     """
     if isinstance(dtype, torch.dtype):
         if dtype in _DTYPES.values():

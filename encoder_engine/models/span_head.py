@@ -41,7 +41,9 @@ class SpanHead(nn.Module):
 
     ``width``: features of the encoder's output.
     ``num_outputs``: types and NULL.
+    ``summary``: g of the module's formula, ``"mean"`` or ``"attention"``.
     ``hidden``: features of the head's own layers.
+    Raises :class:`InputError` for values out of range.
     """
 
     def __init__(

@@ -118,7 +118,7 @@ class TrainingModel(nn.Module, ABC):
 
 
 class CoupledModel(TrainingModel):
-    """The base of models whose loss couples all items of a step, such as in-batch negatives.
+    """The base of models whose loss couples all examples of a step, such as in-batch negatives.
 
     For a step of several micro-batches, the loop computes the gradient from all micro-batches'
     vectors: see ``training/step/grad_cache.py``.

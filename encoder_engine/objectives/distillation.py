@@ -30,7 +30,8 @@ class DistillationModel(TrainingModel):
     ``temperature``.
     ``mlm``: the cross-entropy of masked language modelling.
     ``cosine``: ``1 - cos`` of student's and teacher's last hidden states, over all tokens.
-    The teacher gets the same input as the student, has no dropout, and is not trained.
+    The teacher gets the same input as the student, has no dropout, and is not trained. Raises
+    :class:`ConfigError` for a teacher of another width.
     """
 
     def __init__(
@@ -108,9 +109,9 @@ def _wide(values: Tensor) -> Tensor:
 def take_layers(student: MaskedLM, teacher: MaskedLM) -> None:
     """Initialise a student by its teacher's embeddings, head and evenly spaced blocks.
 
-    The first block is the teacher's first.
-    Weights that the student lacks, such as segment embeddings, are left out. Raises
-    :class:`ConfigError` where sizes differ.
+    The first block is the teacher's first. Weights that the student lacks, such as segment
+    embeddings, are left out. Raises :class:`ConfigError` where sizes differ, or the number of
+    blocks does not divide the teacher's.
     """
     blocks, teacher_blocks = student.encoder.blocks, teacher.encoder.blocks
     if len(teacher_blocks) % len(blocks):

@@ -47,7 +47,7 @@ class MaskedTokens:
 
 @dataclass(frozen=True, kw_only=True)
 class Masking:
-    """Chooses and replaces tokens (Devlin et al. 2019; spans: Joshi et al. 2020).
+    """Chooses the tokens to predict and masks them (Devlin et al. 2019; spans: Joshi et al. 2020).
 
     ``mask_probability``: the share of non-special tokens that is chosen.
     ``unit``: ``"token"`` and ``"word"`` choose each token or whole word independently. ``"span"``
@@ -111,7 +111,10 @@ class Masking:
             raise ConfigError("token_counts are all 0: no token could be drawn")
 
     def __call__(self, batch: CleanBatch, seed: int) -> MaskedTokens:
-        """Choose tokens of a batch to predict, and replace them in the model's input."""
+        """Choose tokens of a batch to predict, and replace them in the model's input.
+
+        Raises :class:`BatchError` for the unit ``"salient"`` of a batch without salient spans.
+        """
         if self.unit in SPANS:
             spans = self._choose_spans(batch, seed)
             # The draw of a span's first token decides for the whole span.
@@ -214,8 +217,8 @@ class Masking:
     def _fitting_number(self, free: bytearray, draw: float) -> int:
         """Return a span's number of words, at most that of the longest run of free words.
 
-        ``draw``: a uniform number in [0, 1), which becomes the span's length. ``free``: 1 for each
-        word that may still be masked; the result is 0 if there is none.
+        ``draw``: a uniform number in [0, 1), see :func:`span_length`. ``free``: 1 for each word
+        that may still be masked; the result is 0 if there is none.
         """
         number = span_length(draw, self.success, self.longest)
         while number and free.find(b"\1" * number) < 0:

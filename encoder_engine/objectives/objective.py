@@ -71,7 +71,7 @@ class Objective(Protocol):
         """How the targets are padded for CUDA graphs; see :meth:`TrainingModel.paddings`."""
 
     def corrupt(self, corrupted: CorruptedBatch, seed: int, /) -> CorruptedBatch:
-        """Return the batch with changed input and further targets, by seed and batch alone."""
+        """Return the batch with changed input and further targets, a function of seed and batch."""
 
     def count(self, targets: Mapping[str, Tensor]) -> int:
         """Return the number of terms of the loss, given the targets."""

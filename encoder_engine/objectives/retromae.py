@@ -125,8 +125,8 @@ class EnhancedDecoder(nn.Module):
     """RetroMAE's decoder: one post-norm transformer layer; queries and keys have different inputs.
 
     The output projection is the token embeddings, with a bias of its own. Raises
-    :class:`ConfigError` for an encoder without position embeddings, and for token embeddings of
-    another width.
+    :class:`ConfigError` for an encoder without position embeddings, for token embeddings of another
+    width, and for a width that is no multiple of the number of heads.
     """
 
     def __init__(self, encoder: Encoder) -> None:
@@ -275,9 +275,9 @@ def _like_lengths(lengths: npt.NDArray[np.int64]) -> list[npt.NDArray[np.int64]]
 def visible_tokens(keys_B: Tensor, length: int, share: float) -> Tensor:
     """Return the tokens that each row of the decoder can attend to, bool [B, L, L], row by token.
 
-    The first token is always visible, a row's own token never; each other token is visible with
+    The first token is always visible, any other token never to its own row, and to other rows with
     probability ``share``. An entry is a pure function of the sequence's key, int64 [B], and of the
-    two positions: it does not depend on ``length``, the batch or the device.
+    two positions: it does not depend on ``length``, L, the batch or the device.
     """
     places_L = torch.arange(1, length + 1, device=keys_B.device)
     step = _signed(int(STEP))

@@ -30,6 +30,7 @@ class DetectionModel(TrainingModel):
     A sample of the generator replaces each masked token; a sample equal to the original counts as
     original. No gradient passes through the sampling. Generator and encoder share the tables of
     tokens, positions and segments, and both train these. Takes inputs that :class:`MLM` masked.
+    Raises :class:`ConfigError` for tables of different sizes.
     """
 
     def __init__(

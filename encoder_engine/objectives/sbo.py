@@ -35,7 +35,7 @@ class SpanBoundary(nn.Module):
     """The head of the span boundary objective: two layers ``norm(gelu(W [x_left; x_right; p_i]))``.
 
     ``longest``: the number of relative positions p. The output weight is the token embeddings, with
-    a bias.
+    a bias. Raises :class:`ConfigError` for token embeddings of another width than the encoder's.
     """
 
     def __init__(self, encoder: Encoder, *, longest: int) -> None:

@@ -40,7 +40,7 @@ class AttentionFacts(CallFacts):
 
     ``terms``: the names of the optional arguments of the call, such as ``("window", "causal")``.
     ``equal_length``: the sequences' length, if all have the same, the batch has 8,192 tokens or
-    more, and the GPU is an H100 or H200; else 0.
+    more, the GPU is an H100 or H200, and torch.compile does not trace; else 0.
     """
 
     head_dim: int = 64
@@ -74,7 +74,7 @@ def _is_triton_automatic(facts: AttentionFacts) -> bool:
 
 
 def equal_length_of(query_THD: Tensor, sequences: Sequences) -> int:
-    """Return the ``equal_length`` of :class:`AttentionFacts`, without waiting for the device."""
+    """Return the length that all sequences share, or 0: see :class:`AttentionFacts`."""
     # A compiled graph computes other lengths too.
     if torch.compiler.is_compiling() or not gpu.is_hopper(query_THD):
         return 0
@@ -170,10 +170,11 @@ def attention(
     every token attends to. For global rows with projections of their own (Longformer), call again
     with ``query_rows=global_rows`` and write the result over theirs.
 
-    Returns [T, H, D] in the input's dtype; statistics are in float32 or wider. Backward sums in a
-    fixed order without atomics, by ``triton`` and on a CPU: bit-reproducible by default. Without
-    gradients and terms, an H100 or H200 computes bfloat16 sequences of one length by ``aten``
-    (cuDNN) by default, at lengths where this was faster on an H200. Raises :class:`ShapeError`.
+    Returns [T, H, D] in the input's dtype, under autocast in autocast's; statistics are in float32
+    or wider. Backward sums in a fixed order without atomics, by ``triton`` and on a CPU:
+    bit-reproducible by default. Without gradients and terms, an H100 or H200 computes bfloat16
+    sequences of one length by ``aten`` (cuDNN) by default, at lengths where this was faster on an
+    H200. Raises :class:`ShapeError`.
     """
     check_rows(query_THD, key_TKD, sequences, query_rows)
     check_values(query_THD, key_TKD, value_TKD)
@@ -215,7 +216,8 @@ def attention_probabilities(
 ) -> Tensor:
     """Compute the attention weights, for analysis; :func:`attention` never stores them.
 
-    Arguments are those of :func:`attention`. Returns [B, H, L, L], zero outside each sequence.
+    Arguments are those of :func:`attention`. Returns [B, H, L, L] in the query's dtype, zero
+    outside each sequence. Raises :class:`ShapeError`.
     """
     check_rows(query_THD, key_TKD, sequences, None)
     check_alike(query_THD, key=key_TKD)

@@ -52,7 +52,7 @@ class AttentionStatistics(NamedTuple):
     entropy_TH: the entropy of the weights, in nats.
     distance_TH: the weighted mean distance between query and key, in tokens.
     near_THO: the weights of the token before the query, of its own token and of the next,
-        [T, H, 3].
+        [T, H, 3]; 0 where the sequence has no such token.
     marked_THC: the summed weights of the keys with each mark.
     """
 

@@ -87,6 +87,9 @@ def is_automatic(_facts: CallFacts) -> bool:
 
 
 def native(room: str, refuse: Callable[[Any], str | None] = refuse_trained) -> Implementation:
-    """Return an operation's ``native`` implementation, in ``ops/native/<room>.py``."""
+    """Describe an operation's ``native`` implementation, a function in ``ops/native/<room>.py``.
+
+    ``refuse``: returns why a call cannot be taken, or None.
+    """
     module = f"encoder_engine.ops.native.{room}"
     return Implementation(name="native", module=module, refuse=refuse, automatic=is_automatic)

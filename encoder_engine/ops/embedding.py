@@ -31,6 +31,7 @@ ID_DTYPES = ("torch.int32", "torch.int64")
 class EmbeddingFacts(CallFacts):
     """The facts of a call by which an implementation of the embedding layer is chosen.
 
+    ``scaled``: there are factors on the token embeddings.
     ``without``: the names of the arguments that are None, such as ``("norm_bias",)``.
     """
 
@@ -76,8 +77,9 @@ def embedding(
 
     ``F.dropout(F.layer_norm(token[ids] + position[places] + segment[segments], ...))``
 
-    ``*_ids_T``: int32 or int64 [T], not checked against the tables; ``segment_ids_T=None``:
-    segment 0.
+    ``*_ids_T``: int32 or int64 [T]; ``segment_ids_T=None``: segment 0. An id outside its table
+    raises ``IndexError`` on a CPU. On a GPU nothing is read back to check ids: ``triton`` reads
+    other memory, ``aten`` fails torch's device-side assertion.
     ``token_weight_VE``: [V, E].
     ``position_weight_PE``: [P, E], given with ``position_ids_T``, or None.
     ``segment_weight_SE``: [S, E] or None.

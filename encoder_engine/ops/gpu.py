@@ -52,7 +52,11 @@ def triton(
     refuse: Callable[[Any], str | None] = refuse_triton,
     automatic: Callable[[Any], bool] = is_automatic,
 ) -> Implementation:
-    """Return an operation's ``triton`` implementation, in ``kernels/<room>``."""
+    """Describe an operation's ``triton`` implementation, a function in ``kernels/<room>``.
+
+    ``refuse``: returns why a call cannot be taken, or None. ``automatic``: returns whether a call
+    may be taken without being requested by name.
+    """
     module = f"encoder_engine.kernels.{room}.operator"
     return Implementation(name="triton", module=module, refuse=refuse, automatic=automatic)
 

@@ -49,9 +49,9 @@ def linear(
 ) -> Tensor:
     """Compute ``input @ weight.T + bias``.
 
-    ``input_TK``: [T, K]; ``weight_NK``: [N, K]; ``bias_N``: [N] or None. Returns [T, N]. Without
-    gradients and outside of torch.compile, a row's result on a CPU in float32 does not depend on
-    the other rows. Raises :class:`ShapeError`.
+    ``input_TK``: [T, K]; ``weight_NK``: [N, K]; ``bias_N``: [N] or None. Returns [T, N] in the
+    input's dtype, under autocast in autocast's. Without gradients and outside of torch.compile, a
+    row's result on a CPU in float32 does not depend on the other rows. Raises :class:`ShapeError`.
     """
     if input_TK.dim() != 2 or weight_NK.dim() != 2:
         raise ShapeError(

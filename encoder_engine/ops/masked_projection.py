@@ -40,7 +40,10 @@ MOST_STORED_BYTES = 2**30
 
 @dataclass(frozen=True, kw_only=True)
 class MaskedProjectionFacts(CallFacts):
-    """The facts of a call by which an implementation is chosen; ``tiled``: stores no logits."""
+    """The facts of a call by which an implementation is chosen.
+
+    ``tiled``: the call asks for the mode ``"tiled"``, which stores no logits.
+    """
 
     tiled: bool = False
 
@@ -80,8 +83,8 @@ class Transform:
     def __call__(self, hidden_MD: Tensor, *, implementation: str | None = None) -> Tensor:
         """Transform [M, D] to [M, E].
 
-        ``implementation``: that of each operation that has one of this name; others choose their
-        own.
+        ``implementation``: the name of the implementation to request of each of the three
+        operations; one that has none of this name chooses for itself.
         """
         dense = linear(hidden_MD, self.weight_ED, implementation=_if_any("linear", implementation))
         active = bias_gelu(
@@ -181,8 +184,10 @@ def masked_cross_entropy(
     ``bias_V``: [V] or None.
     ``label_smoothing``: as in torch (Szegedy et al. 2016).
     ``z_loss``: the weight of the squared log normaliser in each row's loss (Chowdhery et al. 2022).
-    ``ignore_index``: rows with this label have no loss and no gradient. ``"mean"`` divides by the
-    number of the other rows; without any it is NaN, with gradients of zero, as in torch.
+    ``ignore_index``: rows with this label have no loss and no gradient.
+    ``reduction``: ``"none"`` returns each row's loss, [M], ``"sum"`` their sum; ``"mean"`` divides
+    that by the number of rows that are not ignored; without any it is NaN, with gradients of zero,
+    as in torch.
     ``mode``: ``"stored"`` keeps the logits [M, V], and their gradient in the same memory, until
     backward. ``"tiled"`` (Wijmans et al. 2024) loops over the vocabulary, stores no logits and
     recomputes them in backward: a third more FLOPs, memory independent of V. None: ``"stored"`` up

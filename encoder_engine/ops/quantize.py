@@ -37,9 +37,10 @@ def quantize_rows(input_TD: Tensor, *, implementation: str | None = None) -> tup
     ``scale = input.abs().amax(1) / 127; (input / scale[:, None]).round() + 128``
 
     ``input_TD``: [T, D]. Returns uint8 [T, D] with zero point 128, and the scales, float32 [T]:
-    ``(quantized.float() - 128) * scale[:, None]`` differs by at most half a scale. A row without a
-    magnitude above 2^-100 has scale 1. A row with an infinity or NaN has scale NaN and undefined
-    bytes. Raises :class:`ShapeError`.
+    ``(quantized.float() - 128) * scale[:, None]`` differs by at most half a scale. A row whose
+    magnitudes are all below 2^-100 has scale 1. A row with an infinity or NaN has scale NaN and
+    undefined bytes. Raises :class:`ShapeError`, and :class:`ImplementationError` for an input that
+    requires a gradient while gradients are enabled: quantization has none.
     """
     if input_TD.dim() != 2:
         raise ShapeError(f"input must be [T, D], got {list(input_TD.shape)}")
@@ -61,7 +62,7 @@ def layer_norm_quantized(
 
     Arguments are those of ``ops.layer_norm`` without dropout. Returns the norm [T, D] in the
     input's dtype, and its bytes, uint8 [T, D], and scales, float32 [T], quantized before rounding
-    to the dtype. Raises :class:`ShapeError`.
+    to the dtype. Raises as :func:`quantize_rows` does, for each of the tensors.
     """
     check_norm(input_TD, weight_D, bias_D, residual_TD, 0.0)
     tensors = (input_TD, weight_D, bias_D, residual_TD)

@@ -58,10 +58,10 @@ def quantize_weight(weight_NK: Tensor, bias_N: Tensor | None = None) -> Quantize
 
     ``scale = weight.abs().amax(1) / 127; (weight / scale[:, None]).round()``
 
-    ``bias_N``: [N] or None, kept in float32. Both are on the CPU. A feature without a magnitude
-    above 2^-100 has scale 1; one with an infinity or NaN has scale NaN, and NaN results. Raises
-    :class:`ShapeError`, also for a K of 0 or beyond 131,071, where int32 sums may overflow, and
-    :class:`ImplementationError` on another device.
+    ``bias_N``: [N] or None, kept in float32. Both are on the CPU. A feature whose weights are all
+    below 2^-100 in magnitude has scale 1; one with an infinity or NaN has scale NaN, and NaN
+    results. Raises :class:`ShapeError`, also for a K of 0 or beyond 131,071, where int32 sums may
+    overflow, and :class:`ImplementationError` on another device.
     """
     if weight_NK.dim() != 2 or (bias_N is not None and bias_N.shape != weight_NK.shape[:1]):
         shape = None if bias_N is None else list(bias_N.shape)

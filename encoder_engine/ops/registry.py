@@ -74,6 +74,7 @@ def plain(
     """Return an operation's ``aten`` and ``reference`` implementations.
 
     ``room``: their module in ``ops/aten``, and the folder of the reference in ``kernels``.
+    ``refuse``: returns why both cannot take a call, or None.
     """
     aten, reference = f"encoder_engine.ops.aten.{room}", f"encoder_engine.kernels.{room}.reference"
     return (
@@ -114,7 +115,9 @@ class Operation:
     ) -> Callable[..., Any]:
         """Return the function that computes the operation for these tensors.
 
-        ``requested``: an implementation's name, or None. ``others``: further facts of the call.
+        ``requested``: an implementation's name, or None: what :func:`use` requests, else the first
+        that can take the call. ``others``: further facts of the call. Raises as
+        :func:`choose_implementation` does.
 
         The result is cached: building the facts anew would take longer than a short text's norm.
         """
@@ -276,7 +279,7 @@ def residual_dtype(x: Tensor) -> torch.dtype | None:
 
 
 def autocast_residual(input_TD: Tensor, residual_TD: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """Cast a norm's input and residual to the dtype of the residual stream."""
+    """Cast a norm's input and residual to :func:`residual_dtype`; None: leave them as they are."""
     dtype = residual_dtype(input_TD)
     if dtype is None:
         return input_TD, residual_TD
@@ -332,7 +335,8 @@ def explain(operation: str, **facts: object) -> Explanation:
     """Explain which implementations of an operation can take a call, best first.
 
     Returns ``[(implementation, None | "why not"), ...]``. ``facts``: the operation's facts
-    (``device="cuda"``, ``dtype="float16"``, ``head_dim=64``); a missing one has its default.
+    (``device="cuda"``, ``dtype="float16"``, ``head_dim=64``); a missing one has its default. Raises
+    :class:`UnknownNameError` for an operation or a fact that does not exist.
     """
     found = find_operation(operation)
     known = {field.name for field in fields(found.facts)}
@@ -353,6 +357,7 @@ def use(implementation: str, *, operation: str | None = None) -> Iterator[None]:
 
     An operation without that implementation, or whose call it refuses, raises instead of falling
     back. The setting is not per thread: it is for tests, measurements and debugging. It nests.
+    Raises :class:`UnknownNameError` for a name that no implementation or operation has.
     """
     if implementation not in IMPLEMENTATION_NAMES:
         raise UnknownNameError(

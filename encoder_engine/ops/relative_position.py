@@ -50,13 +50,14 @@ def log_position_entries(
 ) -> Tensor:
     """Return the index among 2 N entries of each distance -max_distance .. max_distance (DeBERTa).
 
-    N is ``num_buckets``; None: ``max_distance``, and every distance has its own entry. Distances up
-    to N / 2 have an entry each; beyond, distances share entries in equal steps of the logarithm (He
-    et al. 2021, v2). Distances beyond ``max_distance`` have the outermost entry. Entries count the
-    query's position minus the key's, as in the published tables.
+    N is ``num_buckets``; None: ``max_distance``, and every distance has its own entry, except that
+    a query ``max_distance`` after its key has the entry of one less. Distances up to N / 2 have an
+    entry each; beyond, they share entries in equal steps of the logarithm (He et al. 2021, v2).
+    Distances beyond ``max_distance`` have the outermost entry. Entries count the query's position
+    minus the key's, as in the published tables.
 
-    Returns int64 [2 max_distance + 1]. Raises :class:`ShapeError` for an odd or too small number of
-    buckets, or a ``max_distance`` that half of them reach.
+    Returns int64 [2 max_distance + 1]. Raises :class:`ShapeError` for a number of buckets that is
+    odd or below 4, or a ``max_distance`` of at most ``num_buckets / 2 + 1``.
     """
     import torch
 

@@ -64,7 +64,8 @@ def rotary(
 
     Raises :class:`ShapeError`. On a CPU outside of torch.compile also raises
     :class:`SequenceLengthError` for a position outside the table. On a GPU values are not read
-    back: such a token becomes NaN (``triton``) or fails torch's device-side assertion (``aten``).
+    back: such a token becomes NaN (``triton``) or fails torch's device-side assertion (``aten``,
+    for which a negative position counts from the table's end).
     """
     check_rotary(query_THD, key_TKD, table_PD, position_ids_T)
     function = _ROTARY.find(implementation, query_THD, key_TKD)

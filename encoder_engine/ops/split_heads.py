@@ -35,10 +35,11 @@ class Turn(NamedTuple):
 def split_heads(
     projected_TN: Tensor, head_dim: int, key_heads: int, turn: Turn | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return query [T, H, D], key and value [T, K, D] of a projection [T, (H + 2 K) D].
+    """Split a projection [T, (H + 2 K) D] into query [T, H, D], key and value [T, K, D].
 
-    ``turn``: rotate query and key by :func:`rotary`. Nothing else may then read the projection,
-    which is rotated in place in training on a GPU. Raises what :func:`rotary` raises.
+    ``head_dim``: D; ``key_heads``: K. ``turn``: also rotate query and key by :func:`rotary`, and
+    raise what it raises. Nothing else may then read the projection, which training on a GPU rotates
+    in place.
     """
     if not _joins_gradients(projected_TN):
         query, key, value = heads_apart(_heads(projected_TN, head_dim), key_heads)

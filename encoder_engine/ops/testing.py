@@ -96,7 +96,7 @@ def implementations(operation: str) -> list[str]:
 
 
 def rows(num_rows: int, *shape: int, seed: int, dtype: torch.dtype, device: str) -> torch.Tensor:
-    """Draw [num_rows, *shape] from N(0, 1), the same values (rounded) everywhere."""
+    """Draw [num_rows, *shape] from N(0, 1), the same on every device; rounded to ``dtype``."""
     generator = torch.Generator().manual_seed(seed)
     drawn = torch.randn(num_rows, *shape, generator=generator, dtype=torch.float64)
     return drawn.to(dtype).to(device)

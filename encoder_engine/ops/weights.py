@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 Approximation = Literal["none", "tanh"]
-# 131,072 products of a byte and an int8, 255 * 127 each, may overflow int32.
+# 131,072 products of a byte less 128 and an int8, up to 128 * 128 each, may overflow int32.
 MOST_TERMS = 2**17 - 1
 
 
@@ -33,9 +33,11 @@ MOST_TERMS = 2**17 - 1
 class QuantizedWeight:
     """A dense layer's weight as int8 [N, K] with one scale per output feature, float32 [N].
 
-    ``content``: the weight in ``layout``, that of the implementation that is chosen automatically;
+    ``content``: the weight in the order in which the kernels of one implementation read it;
     :meth:`unpack` returns int8 [N, K].
     ``bias_N``: float32 [N] or None.
+    ``shape``: (N, K).
+    ``layout``: that implementation, ``"native"`` or ``"aten"``: the one chosen automatically.
     """
 
     content: Tensor
@@ -46,7 +48,7 @@ class QuantizedWeight:
 
     @classmethod
     def pack(cls, weight_NK: Tensor, scale_N: Tensor, bias_N: Tensor | None) -> QuantizedWeight:
-        """Pack an int8 weight [N, K], without a second copy of its bytes.
+        """Pack an int8 weight [N, K] for the implementation that is chosen automatically.
 
         ``scale_N``: float32 [N]; ``bias_N``: float32 [N] or None; all on the CPU. Raises
         :class:`ShapeError`, also for a K that is 0 or beyond 131,071.

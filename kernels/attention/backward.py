@@ -1,4 +1,4 @@
-"""Attention's backward pass: two kernels over the scores, without atomics.
+"""Attention's backward pass: two kernels over the scores, or one if all are short; no atomics.
 
 How it works: FlashAttention-2's backward (Dao 2023), split in two. One kernel owns a block of keys
 and sums over queries (``dk``, ``dv``); the other owns a block of queries and sums over keys

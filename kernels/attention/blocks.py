@@ -29,7 +29,7 @@ class Blocks(NamedTuple):
     forward_tiles: Tensor  # blocks of queries
     query_tiles: Tensor  # blocks of queries, for backward
     key_tiles: Tensor  # blocks of keys, for backward
-    cu_queries: Tensor  # [B + 1]
+    cu_queries: Tensor  # [B + 1]; of all rows where every row is a query
     places: Tensor  # [M] of each query, within its sequence
     cu_globals: Tensor  # [B + 1]
     global_places: Tensor  # [G]

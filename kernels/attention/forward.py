@@ -133,7 +133,7 @@ def _attention_forward_kernel(
     lse_pointer,  # float32 [H, M], of powers of two
     cu_seqlens_pointer,  # int32 [B + 1]
     tiles_pointer,  # int32 [tiles, 2]: sequence, block of query rows
-    cu_queries_pointer,  # int32 [B + 1], empty where every row is a query
+    cu_queries_pointer,  # int32 [B + 1], read if SUBSET
     query_places_pointer,  # int32 [M] places of the queries in their sequence, or empty
     cu_globals_pointer,  # int32 [B + 1] or empty
     globals_pointer,  # int32 [G] places of the keys that every row sees, or empty

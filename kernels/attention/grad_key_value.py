@@ -127,7 +127,7 @@ def _attention_grad_key_value_kernel(
     ds_pointer,  # [T, H, rows_stride] gradients of scores, or null
     cu_seqlens_pointer,  # int32 [B + 1]
     tiles_pointer,  # int32 [tiles, 2]: sequence, block of keys
-    cu_queries_pointer,  # int32 [B + 1] or nothing
+    cu_queries_pointer,  # int32 [B + 1], read if SUBSET
     query_places_pointer,  # int32 [M] or nothing
     cu_listed_pointer,  # int32 [B + 1] or nothing
     listed_pointer,  # int32 [G] places of the program's keys, or empty: all

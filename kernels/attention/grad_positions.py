@@ -39,7 +39,7 @@ class ScoreGradients(NamedTuple):
 
 
 def score_gradients(call: Call, blocks: Blocks) -> ScoreGradients:
-    """Allocate memory for :class:`ScoreGradients`; zeros where some places have no score."""
+    """Allocate :class:`ScoreGradients`, with zeros if the kernels leave entries unwritten."""
     if call.entries_R is None:
         return ScoreGradients(None, None)
     # Queries may lie beyond the last key: rows that attend and are not seen.
@@ -68,7 +68,7 @@ def _sum_by_number_kernel(
     grad_pointer,  # [rows, H, N]
     cu_seqlens_pointer,  # int32 [B + 1]
     tiles_pointer,  # int32 [tiles, 2]: sequence, block of rows
-    cu_queries_pointer,  # int32 [B + 1], empty where every row is one
+    cu_queries_pointer,  # int32 [B + 1], read if SUBSET
     query_places_pointer,  # int32 [M] places of the rows in their sequence, or empty
     entries_pointer,  # int32 [2 r + 1] number of each distance
     distances_pointer,  # int32 [2 r + 1] distances, sorted by their numbers

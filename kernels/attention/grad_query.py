@@ -105,7 +105,7 @@ def _attention_grad_query_kernel(
     ds_pointer,  # [M, H, keys_stride] gradients of scores, or null
     cu_seqlens_pointer,  # int32 [B + 1]
     tiles_pointer,  # int32 [tiles, 2]: sequence, block of query rows
-    cu_queries_pointer,  # int32 [B + 1] or nothing
+    cu_queries_pointer,  # int32 [B + 1], read if SUBSET
     query_places_pointer,  # int32 [M] or nothing
     cu_globals_pointer,  # int32 [B + 1] or nothing
     globals_pointer,  # int32 [G] or nothing

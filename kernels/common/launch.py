@@ -104,7 +104,8 @@ class RowTile(NamedTuple):
 def row_tile(width: int, *, most_elements: int = 8192) -> RowTile:
     """Return a tile of whole rows of ``width`` elements, several if they are short.
 
-    It has about 16 elements for each thread.
+    It has about 16 elements for each thread. ``most_elements``: the elements of a tile of several
+    rows are at most a quarter of it.
     """
     block_width = next_power_of_2(max(width, 16))
     rows = max(1, min(16, most_elements // 4 // block_width))

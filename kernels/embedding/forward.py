@@ -16,7 +16,7 @@ from ..common.layout import contiguous
 
 @triton.jit
 def load_rows(table_pointer, ids_pointer, rows, columns, here, inside, WIDTH: tl.constexpr):
-    """Load for each of ``rows`` the table's row of its id, in float32."""
+    """Load, in float32, the embedding of the id of each of ``rows`` from a table."""
     ids = tl.load(ids_pointer + rows, mask=here, other=0).to(tl.int64)
     places = ids[:, None] * WIDTH + columns[None, :]
     return tl.load(table_pointer + places, mask=inside, other=0.0).to(tl.float32)

@@ -103,7 +103,10 @@ def _joined_sums_kernel(
 
 @on_device
 def table_gradient(grad_TE: Tensor, ids_T: Tensor, num_ids: int) -> Tensor:
-    """Return the sum of the rows of each id, [T, E] to [num_ids, E]; zeros for an unused id."""
+    """Return a table's gradient [num_ids, E]: for each id, the sum of its rows of ``grad_TE``.
+
+    ``ids_T``: the id of each row; an id without a row has zeros.
+    """
     num_rows, width = grad_TE.shape
     table = grad_TE.new_zeros(num_ids, width)
     if num_rows == 0:

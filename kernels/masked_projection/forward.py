@@ -252,7 +252,7 @@ def _tiled_statistics_kernel(
 
 @on_device
 def stored_statistics(given: Given, terms: Terms, *, predict: bool, keep: bool) -> Found:
-    """Compute the logits by cuBLAS, and by a kernel their statistics and, if ``keep``, gradient."""
+    """Compute logits by cuBLAS; a kernel computes their statistics and, if ``keep``, gradient."""
     hidden_ME, weight_VE, bias_V, labels_M = given
     num_rows, vocab_size = len(hidden_ME), len(weight_VE)
     logits = hidden_ME.new_empty(num_rows, padded(vocab_size))

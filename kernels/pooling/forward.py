@@ -25,7 +25,7 @@ SINGLE_ROW = ("cls", "lasttoken")
 
 @triton.jit
 def chunk_bounds(tiles_pointer, cu_seqlens_pointer, CHUNK: tl.constexpr):
-    """Return this program's sequence, that one's first row, its chunk's first row and end."""
+    """Return this program's sequence, the first row of that, and first row and end of its chunk."""
     tile = tl.program_id(0).to(tl.int64)
     sequence = tl.load(tiles_pointer + 2 * tile).to(tl.int64)
     block = tl.load(tiles_pointer + 2 * tile + 1).to(tl.int64)

@@ -64,9 +64,10 @@ class CapturedEncoder:
     precision, hold for graphs that are captured after them. Hidden states of all blocks, attention
     probabilities, ``rows`` and ``global_rows`` are left to the encoder. Calls of several threads
     wait for each other; other threads must not draw random numbers on the device during a capture.
-    Raises :class:`UnsupportedFeatureError` for changed modules (hooks, adapters), and at a call
-    also for training mode, gradients and autocast; :class:`ImplementationError` at a call where an
-    operation needs the lengths on the host, or where PyTorch cannot capture.
+    Raises :class:`InputError` for ``max_graphs`` below 1; :class:`UnsupportedFeatureError` for
+    changed modules (hooks, adapters), and at a call also for training mode, gradients and autocast;
+    :class:`ImplementationError` at a call where an operation needs the lengths on the host, or
+    where PyTorch cannot capture.
     """
 
     def __init__(
@@ -90,7 +91,10 @@ class CapturedEncoder:
 
     @property
     def num_graphs(self) -> int:
-        """The number of buckets that exist; on a GPU, those used twice have a graph."""
+        """The number of buckets that are kept; on a GPU, those used twice have a graph.
+
+        A bucket counts once for each kind of call: with positions, with the pooler, each pooling.
+        """
         return len(self._graphs)
 
     def __call__(self, batch: PackedBatch, *, output_pooled: bool = True) -> EncoderOutput:

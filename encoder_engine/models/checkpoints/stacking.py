@@ -48,7 +48,10 @@ def to_array(tensor: Tensor) -> Array:
 
 
 def stack_tensors(origin: Origin, tensors: Mapping[str, Tensor]) -> Tensor:
-    """Stack a checkpoint's tensors along the first dimension into one parameter."""
+    """Stack a checkpoint's tensors along the first dimension into one parameter.
+
+    ``origin``: the tensors' names, and how to transpose and rearrange them.
+    """
     parts = [tensors[name] for name in origin.names]
     if origin.transposed:
         parts = [part.T for part in parts]
@@ -63,7 +66,10 @@ def stack_tensors(origin: Origin, tensors: Mapping[str, Tensor]) -> Tensor:
 
 
 def unstack_parameter(origin: Origin, parameter: Tensor) -> dict[str, Tensor]:
-    """Split one parameter into a checkpoint's tensors, by name."""
+    """Split a parameter into a checkpoint's tensors, by name: the inverse of :func:`stack_tensors`.
+
+    Raises :class:`UnsupportedFeatureError` where rows that the checkpoint leaves out are not zero.
+    """
     _, order, columns = origin.arrangement
     whole = parameter
     if order is not None:

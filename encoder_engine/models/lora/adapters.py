@@ -35,7 +35,10 @@ __all__ = ["AdaptedLinear", "Adapter", "adapted_layers", "add_adapters", "merged
 
 @dataclass(frozen=True, kw_only=True)
 class Adapter:
-    """The settings of LoRA adapters; all adapters of a model have the same rank and factor."""
+    """The settings of LoRA adapters; all adapters of a model have the same rank and factor.
+
+    ``targets``: the last parts of the names of adapted modules in transformers, such as ``query``.
+    """
 
     rank: int
     alpha: float
@@ -99,8 +102,8 @@ class AdaptedLinear(Linear):
 def add_adapters(encoder: Network, adapter: Adapter) -> None:
     """Put adapters on the dense layers of an encoder's blocks that ``adapter.targets`` names.
 
-    The encoder is changed in place. Targets are the last parts of transformers' module names, such
-    as ``query``. Raises :class:`ConfigError` for a target that no block has.
+    The encoder is changed in place. Raises :class:`ConfigError` for a target that no block has, and
+    :class:`UnsupportedFeatureError` for one whose rows a checkpoint stores in another order.
     """
     found: dict[str, list[tuple[str, int, int]]] = {}
     names: set[str] = set()

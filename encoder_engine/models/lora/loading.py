@@ -37,10 +37,10 @@ def load_modules_to_save(
     *,
     others: Mapping[str, nn.Module] | None = None,
 ) -> None:
-    """Load the head and other modules that ``save_adapter`` wrote.
+    """Load the head and other modules that ``save_adapter`` wrote, from the adapter's directory.
 
-    The modules keep dtype and device. :meth:`Encoder.from_pretrained` reads the encoder and its
-    pooler.
+    ``others``: the modules beside encoder and head, by the names under which they were saved.
+    All keep dtype and device. :meth:`Encoder.from_pretrained` reads the encoder and its pooler.
 
     Raises :class:`CheckpointFileError` for a directory without ``adapter_model.safetensors``,
     :class:`TensorNamesError` for a weight that the file lacks, :class:`TensorShapeError` for one of

@@ -95,7 +95,7 @@ def save_adapter(
 def weights_outside(
     head: HeadNetwork | None, others: Mapping[str, nn.Module]
 ) -> Iterator[tuple[Origin, Tensor]]:
-    """Yield each weight of the head and of other modules, with its place in peft's file.
+    """Yield each weight of the head and of other modules, with its tensors' names in peft's file.
 
     The weights are those of the modules themselves, not copies.
     """

@@ -96,8 +96,8 @@ def in_batch_negatives(
     ``share``: (rank, number of ranks): compute only this rank's tiles; the sum over ranks is the
     loss.
 
-    Raises :class:`InputError` for shapes that do not fit, and :class:`UnknownNameError` for another
-    direction.
+    Raises :class:`UnknownNameError` for another direction, and :class:`InputError` for too few
+    documents, and for directions without ``query_to_document`` or that need ``joint``.
     """
     num_rows = len(queries_BD)
     if len(documents_CD) < num_rows:

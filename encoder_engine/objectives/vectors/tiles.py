@@ -24,7 +24,7 @@ TILE_ELEMENTS = 2**22
 
 
 def row_tiles(num_rows: int, num_columns: int, *, first: int = 0, step: int = 1) -> list[slice]:
-    """Divide a matrix's rows into tiles of at most 2^22 elements.
+    """Divide a matrix's rows into tiles of at most 2^22 elements, or of one row with more.
 
     Returns every ``step``-th tile from tile ``first`` on, as slices of rows.
     """

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def attention(
     query_MHD: Tensor, key_TKD: Tensor, value_TKD: Tensor, sequences: Sequences, terms: Terms
 ) -> Tensor:
-    """Compute ``ops.attention``: one SDPA call per distinct length; when traced, one operator."""
+    """Compute ``ops.attention`` by one SDPA call per distinct length; a trace sees one operator."""
     if torch.compiler.is_compiling() and terms.disentangled is None:
         # The lengths are values on the host, which a trace cannot read.
         return attend_traced(query_MHD, key_TKD, value_TKD, sequences, terms)

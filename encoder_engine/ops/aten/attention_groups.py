@@ -49,7 +49,10 @@ def attend_group(
 
 
 def taken(packed_THD: Tensor, rows: Tensor | slice, length: int) -> Tensor:
-    """Gather ``rows``, those of a group of sequences, as [n, H, L, D]; ``length``: L."""
+    """Gather the rows of a group's n sequences from packed [T, H, D], as [n, H, L, D].
+
+    ``rows``: the indices of their n * L rows; ``length``: L.
+    """
     return packed_THD[rows].view(-1, length, *packed_THD.shape[1:]).transpose(1, 2)
 
 
@@ -138,7 +141,7 @@ def _sees_everywhere(group: Group, terms: Terms, like: Tensor) -> Tensor:
 
 
 def add_mask(scores: Tensor, mask: Tensor | None) -> Tensor:
-    """Add an additive mask of :func:`mask_of` to scores; of a bool mask, set False to -inf."""
+    """Apply a mask of :func:`mask_of`: add an additive one; where a bool one is False, set -inf."""
     if mask is None:
         return scores
     return scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask

@@ -50,7 +50,10 @@ class _Part(NamedTuple):
 def attend_traced(
     query_MHD: Tensor, key_TKD: Tensor, value_TKD: Tensor, sequences: Sequences, terms: Terms
 ) -> Tensor:
-    """Compute attention by a custom operator, which gets offsets and selected rows as tensors."""
+    """Compute attention by a custom operator, which torch.compile need not trace into.
+
+    The operator gets the sequences' offsets and the selected rows as tensors.
+    """
     nothing = sequences.cu_seqlens[:0]
     rows, cu_queries, everywhere = nothing, nothing, nothing
     if terms.query_rows is not None:

@@ -1,11 +1,11 @@
 """Attention and statistics of its weights by PyTorch, a tile of query rows at a time.
 
-How it works: the sequences of one length are computed together, and as many of them, or as many
-queries of one, as a tile of ``TILE`` weights holds. Two buffers of a tile's size are reused: memory
-beyond the results does not grow with the sequences, and no new page is touched. A tile is read for
-its maxima, once for each step of the softmax, by the GEMM with the values, and by one with the
-features of the keys, which gives all other sums over keys. Keys on one side of the tile have
-distances linear in their positions, so that the sums of these are among them.
+How it works: a tile has up to ``TILE`` weights: those of several sequences of one length, or of
+some queries of a single one. Two buffers of a tile's size are reused: memory beyond the results
+does not grow with the number of sequences, and no new page is touched. From a tile's scores come
+their maxima and the exponentials; one GEMM multiplies these with the values, another with features
+of the keys, which gives nearly all other sums over keys. The distances to keys on one side of the
+tile are linear in the keys' positions, so that their sums come from that GEMM too.
 """
 
 from __future__ import annotations

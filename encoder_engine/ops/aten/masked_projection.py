@@ -59,7 +59,7 @@ def _forward(
 def _statistics(
     given: Given, terms: Terms, kept_MV: Tensor | None, *, predict: bool
 ) -> tuple[Statistics, list[Tensor]]:
-    """Return the rows' statistics, and for each part of the logits the rows' maxima, [M].
+    """Return the rows' statistics, and for each part of the logits the rows' maxima [M], 0 if inf.
 
     Logits in float32 or wider are replaced in place by ``exp(logit - maximum)``.
     """

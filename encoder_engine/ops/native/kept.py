@@ -19,7 +19,7 @@ LEAST_BYTES = 1 << 16
 
 
 def empty(*shape: int, dtype: torch.dtype) -> Tensor:
-    """Return an uninitialised CPU tensor, whose memory is reused after it is freed."""
+    """Return an uninitialised CPU tensor; later tensors reuse its memory once it is freed."""
     count = math.prod(shape)
     if count * dtype.itemsize < LEAST_BYTES:
         return torch.empty(shape, dtype=dtype)
@@ -30,7 +30,7 @@ def empty(*shape: int, dtype: torch.dtype) -> Tensor:
 
 
 def empty_like(x: Tensor) -> Tensor:
-    """Return an uninitialised contiguous tensor of the same shape and dtype, by :func:`empty`."""
+    """Allocate by :func:`empty` a contiguous tensor with the shape and the dtype of ``x``."""
     return empty(*x.shape, dtype=x.dtype)
 
 

@@ -19,7 +19,11 @@ __all__ = ["Norm", "NormGradients", "differentiate_norm", "forward_norm"]
 
 
 class NormGradients(NamedTuple):
-    """The gradients of a norm's input, residual, weight and bias; None for one not requested."""
+    """The gradients of a norm's input and residual, None if not requested, and weight and bias.
+
+    Those of weight and bias are always computed, in float32. Without dropout, input and residual
+    may have the same tensor.
+    """
 
     input_TD: Tensor | None
     residual_TD: Tensor | None
@@ -99,7 +103,7 @@ def forward_norm(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return a norm's output, the sum that it normalised, and the row statistics for backward.
 
-    The sum is the input itself if nothing is added.
+    The sum is the input itself, made contiguous, without residual and dropout.
     """
     dtype = input_TD.dtype
     if residual_TD is not None:
@@ -140,7 +144,11 @@ def differentiate_norm(
     wants_input: bool = True,
     wants_residual: bool = False,
 ) -> NormGradients:
-    """Return a norm's gradients; those of weight and bias are float32."""
+    """Return a norm's gradients, given the gradient of its output.
+
+    ``grad_sum_TD``: the gradient of the sum of input and residual, if that was returned too.
+    ``sum_TD``, ``statistics``: as :func:`forward_norm` returned them.
+    """
     grads = grad_output_TD.contiguous()
     dtype = grads.dtype
     joining = None if grad_sum_TD is None else grad_sum_TD.to(dtype).contiguous()
