@@ -142,7 +142,7 @@ class RegressionTask(SequenceTask[float, ScorePrediction]):
     def details(
         self, examples: Sequence[TextExample[float]], predictions: Sequence[ScorePrediction]
     ) -> dict[str, Any]:
-        """Return gold and predicted scores, for a scatter plot in the HTML report."""
+        """Return each row's gold and predicted score, for ``report.json``."""
         gold = [example.gold for example in examples]
         return {"scatter": {"gold": gold, "predicted": _scores(predictions).tolist()}}
 

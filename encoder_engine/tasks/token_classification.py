@@ -251,7 +251,7 @@ class TokenClassificationTask(WordTask[TaggedExample, TaggedPrediction]):
         return TaskBatch(items.rows, targets, places.values + firsts)
 
     def feature_offsets(self, items: Items) -> npt.NDArray[np.int64]:
-        """Return the items' offsets in the rows of cached outputs, one row per token read."""
+        """Return where each item's cached encoder outputs begin, [N + 1]: one per token read."""
         return items.ragged("places").offsets
 
     @property

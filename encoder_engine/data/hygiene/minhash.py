@@ -46,7 +46,7 @@ def choose_bands(threshold: float, num_hashes: int = NUM_HASHES) -> Bands:
     """Return the bands of most rows that miss at most 5% of the text pairs at the threshold.
 
     ``threshold``: a Jaccard similarity. More rows per band mean fewer comparisons of dissimilar
-    texts. Raises :class:`InputError` for a threshold outside 0 to 1.
+    texts. Raises :class:`InputError` for a threshold that is not above 0 and up to 1.
     """
     if not 0.0 < threshold <= 1.0:
         raise InputError(

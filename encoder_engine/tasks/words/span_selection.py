@@ -43,7 +43,10 @@ class Span(NamedTuple):
 
 
 class PredictedSpan(NamedTuple):
-    """A predicted span, and its score 1 - P(NULL): the probability that it is an entity."""
+    """A predicted span, and its score 1 - P(NULL): the probability that it is an entity.
+
+    Of a GLiNER model, the score is the probability of the label.
+    """
 
     start: int
     stop: int
@@ -115,8 +118,8 @@ def best_threshold(
 ) -> float:
     """Return the threshold with the highest micro F1; of equally good ones the highest.
 
-    ranked: spans as :func:`select_spans` returns them. The threshold lies half-way between two
-    scores.
+    ranked: spans as :func:`select_spans` returns them. default: the threshold if none is right. The
+    threshold lies half-way between two scores, or the lowest and ``LOWEST_SCORE``.
     """
     found = [
         (span.score, Span(*span[:3]) in wanted)
