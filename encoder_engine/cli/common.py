@@ -27,7 +27,7 @@ LINE_SECONDS = 10.0
 
 @contextmanager
 def resumable() -> Iterator[None]:
-    """Within this context, have an interrupt say that the same command resumes the work."""
+    """Within this context, give an interrupt a message: that the same command goes on."""
     try:
         yield
     except KeyboardInterrupt as error:
@@ -93,7 +93,7 @@ def split_columns(value: str | None) -> tuple[str, ...] | None:
 
 
 def pooling_modes(value: str | None) -> tuple[str, ...] | None:
-    """Split ``--pooling mean,max`` into its modes."""
+    """Split ``--pooling mean,max`` into its modes; None if the option is not given."""
     return None if value is None else tuple(mode.strip() for mode in value.split(","))
 
 

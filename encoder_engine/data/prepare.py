@@ -76,7 +76,7 @@ class Text(NamedTuple):
 class Prepared:
     """The counts of what :func:`prepare` did; ``resumed_texts``: those an earlier run had read.
 
-    ``used_tokens``: the tokens of the vocabulary that occur.
+    ``used_tokens``: how many tokens of the vocabulary occur.
     """
 
     texts: int = 0

@@ -162,7 +162,7 @@ class Cleaner:
         self._added: Added = {}
 
     def clean(self, texts: Sequence[str]) -> list[Cleaned]:
-        """Return the outcome for each of the next texts; how calls divide them does not matter."""
+        """Clean the next texts of the stream; calls with more or fewer texts change no outcome."""
         found = [self._alone(text) for text in texts]
         self._new, self._added = {}, {}
         left = [number for number, one in enumerate(found) if one.text is not None]
