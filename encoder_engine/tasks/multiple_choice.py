@@ -184,7 +184,7 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
         return "all endings have equal scores: nothing was learned"
 
     def to_record(self, example: ChoiceExample, prediction: ChoicePrediction) -> dict[str, Any]:
-        """Return the JSON object that ``predict`` writes for an example."""
+        """Return an example with its prediction as the JSON object that ``predict`` writes."""
         return {
             self.context: example.context,
             "endings": list(example.endings),

@@ -420,7 +420,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         return {"null_threshold": self.null_threshold} if self.no_answer == "yes" else {}
 
     def to_record(self, example: QuestionExample, prediction: AnswerPrediction) -> dict[str, Any]:
-        """Return the JSON object that ``predict`` writes for an example."""
+        """Return an example with its prediction as the JSON object that ``predict`` writes."""
         return {
             self.id: example.id,
             self.question: example.question,

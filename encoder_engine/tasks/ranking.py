@@ -228,7 +228,7 @@ class RankingTask(Task[RetrievalExample, RankingPrediction]):
         return "all documents have one score: nothing was learned"
 
     def to_record(self, example: RetrievalExample, prediction: RankingPrediction) -> dict[str, Any]:
-        """Return the JSON object that ``predict`` writes for an example."""
+        """Return an example with its prediction as the JSON object that ``predict`` writes."""
         return {
             self.query: example.query,
             "documents": list(example.documents),

@@ -147,7 +147,7 @@ class RegressionTask(SequenceTask[float, ScorePrediction]):
         return {"scatter": {"gold": gold, "predicted": _scores(predictions).tolist()}}
 
     def to_record(self, example: TextExample[float], prediction: ScorePrediction) -> dict[str, Any]:
-        """Return the JSON object that ``predict`` writes for an example."""
+        """Return an example with its prediction as the JSON object that ``predict`` writes."""
         found: dict[str, Any] = {self.text: example.text}
         if self.pair is not None:
             found[self.pair] = example.pair

@@ -276,7 +276,7 @@ class SequenceClassificationTask(SequenceTask[Labels, ClassPrediction]):
     def to_record(
         self, example: TextExample[Labels], prediction: ClassPrediction
     ) -> dict[str, Any]:
-        """Return the JSON object that ``predict`` writes for an example."""
+        """Return an example with its prediction as the JSON object that ``predict`` writes."""
         found: dict[str, Any] = {self.text: example.text}
         if self.pair is not None:
             found[self.pair] = example.pair

@@ -377,7 +377,7 @@ class SpanClassificationTask(WordTask[SpanExample, SpanPrediction]):
         }
 
     def to_record(self, example: SpanExample, prediction: SpanPrediction) -> dict[str, Any]:
-        """Return the JSON object that ``predict`` writes for an example."""
+        """Return an example with its prediction as the JSON object that ``predict`` writes."""
         found = [
             {"start": span.start, "stop": span.stop, "label": span.type, "score": span.score}
             for span in prediction.spans

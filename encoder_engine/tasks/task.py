@@ -242,4 +242,4 @@ class Task(ABC, Generic[Example, Prediction]):
 
     @abstractmethod
     def to_record(self, example: Example, prediction: Prediction) -> dict[str, Any]:
-        """Return the JSON object that ``predict`` writes for an example."""
+        """Return an example with its prediction as the JSON object that ``predict`` writes."""

@@ -364,7 +364,7 @@ class TokenClassificationTask(WordTask[TaggedExample, TaggedPrediction]):
         return plain_details(gold, predicted, self.labels)
 
     def to_record(self, example: TaggedExample, prediction: TaggedPrediction) -> dict[str, Any]:
-        """Return the JSON object that ``predict`` writes for an example."""
+        """Return an example with its prediction as the JSON object that ``predict`` writes."""
         found: dict[str, Any] = {self.words: list(example.words)}
         return found | {
             "prediction": list(prediction.tags),

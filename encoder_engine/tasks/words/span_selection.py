@@ -55,7 +55,7 @@ class PredictedSpan(NamedTuple):
 
 
 def crossing(one: Sequence[Any], two: Sequence[Any], *, nested: bool) -> bool:
-    """Return whether two spans exclude each other: they overlap; if ``nested``, only partly."""
+    """Return whether two spans exclude each other: they overlap, if ``nested`` only in part."""
     if one[0] >= two[1] or two[0] >= one[1]:
         return False
     if not nested:
@@ -79,7 +79,7 @@ def select_spans(candidates: Iterable[PredictedSpan], *, nested: bool) -> tuple[
 
 
 def places_in_item(starts: Integers, widths: Integers, num_words: Integers) -> Integers:
-    """Return the index of each span in the list of all spans of its item.
+    """Return each span's index among all spans of its item, in order of width and then of start.
 
     starts: the index of each span's first word in its item. widths: its number of words.
     num_words: the number of words of its item.
