@@ -27,7 +27,7 @@ LINE_SECONDS = 10.0
 
 @contextmanager
 def resumable() -> Iterator[None]:
-    """Within this context, an interrupt raises a message that the same command resumes."""
+    """Within this context, give an interrupt a message: that the same command goes on."""
     try:
         yield
     except KeyboardInterrupt as error:
@@ -56,7 +56,8 @@ def labelled_inputs(
 ) -> dict[str, list[str]]:
     """Group inputs by their labels: ``--corpus en=en.txt`` gives ``{"en": ["en.txt"]}``.
 
-    Inputs without a label are under "". Raises ``click.UsageError`` for both or neither of them.
+    Inputs without a label are under "". Raises ``click.UsageError`` for both or neither of them,
+    and for a label without an input.
     """
     if bool(inputs) == bool(labelled):
         raise click.UsageError("name inputs, or labelled ones with --corpus, and not both")
@@ -92,7 +93,7 @@ def split_columns(value: str | None) -> tuple[str, ...] | None:
 
 
 def pooling_modes(value: str | None) -> tuple[str, ...] | None:
-    """Split ``--pooling mean,max`` into its modes."""
+    """Split ``--pooling mean,max`` into its modes; None if the option is not given."""
     return None if value is None else tuple(mode.strip() for mode in value.split(","))
 
 

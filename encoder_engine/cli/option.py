@@ -65,7 +65,7 @@ def choice(
 
 
 def output(meaning: str, **options: Any) -> Callable[[Command], Command]:
-    """Return a decorator that adds the option for the output."""
+    """Return a decorator that adds ``--output`` to a command, with the help ``meaning``."""
     return click.option("--output", "-o", help=meaning, **options)
 
 

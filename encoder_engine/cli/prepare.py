@@ -133,7 +133,7 @@ def _texts(corpora: dict[str, Inputs], options: dict[str, Any]) -> Iterator[Text
 
 
 def _plain_texts(rows: Inputs, options: dict[str, Any]) -> Iterator[str]:
-    """Yield the documents of input rows: a text each, or with ``--books`` those of books."""
+    """Yield the documents of the inputs: each row's text or, with ``--books``, the books."""
     if options["books"] is not None:
         from encoder_engine.data.books import read_books
 
@@ -160,7 +160,7 @@ def _check_books(corpora: dict[str, Inputs], options: dict[str, Any]) -> None:
 
 
 def _check_pipes(corpora: dict[str, Inputs], options: dict[str, Any]) -> None:
-    """Raise an error for training a vocabulary on pipes, for the texts are read twice."""
+    """Raise an error for training a vocabulary on pipes, because training reads texts twice."""
     from encoder_engine.inputs.opening import shown_name
 
     if options["vocab_size"] is None:
@@ -210,7 +210,7 @@ def _source(corpora: dict[str, Inputs], options: dict[str, Any]) -> str:
 def _tokenizer(
     corpora: dict[str, Inputs], options: dict[str, Any]
 ) -> Tokenizer | Callable[[], Tokenizer]:
-    """Return the tokenizer, loaded, or a function that trains it."""
+    """Return the tokenizer of ``--tokenizer``, or else a function that trains one."""
     from encoder_engine.cli.tokenize import load_tokenizer
     from encoder_engine.text import Tokenizer
 

@@ -155,7 +155,11 @@ def warn_of_lengths(stored: StoredVectors, similarity: str | None) -> None:
 
 
 def load_for(stored: StoredVectors, options: dict[str, Any]) -> Embedder | StaticEmbedder:
-    """Load the model of a store; raises an error for one that is not the manifest's."""
+    """Load the model that made a store's vectors, with the settings that the manifest records.
+
+    Raises :class:`ConfigError` for another model than the manifest's, and :class:`InputError` for
+    results that are not dense vectors.
+    """
     from encoder_engine.embedding import Embedder, StaticEmbedder
     from encoder_engine.embedding.any_model import load_dense
     from encoder_engine.errors import InputError

@@ -186,7 +186,7 @@ def _configure_log() -> None:
 
 
 def _load_all(models: tuple[str, ...], options: dict[str, Any]) -> dict[str, Any]:
-    """Load the models of all ``[NAME=]PATH``, by name; by default the path's last part."""
+    """Load the model of each ``[NAME=]PATH``; return them by name, or by the path's last part."""
     paths: dict[str, str] = {}
     for model in models:
         name, equals, path = model.partition("=")

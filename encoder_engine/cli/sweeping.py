@@ -28,7 +28,7 @@ def run_and_print(
 ) -> None:
     """Train for each combination of ``--sweep`` and each seed; print the scores of all.
 
-    ``read`` and ``run``: see :func:`run_sweep`.
+    ``read`` and ``run``: see :func:`run_sweep`. ``digits``: decimals of the printed scores.
     Raises :class:`ConfigError` under torchrun, and :class:`NonFiniteLossError` if all diverge.
     """
     from encoder_engine.errors import ConfigError, NonFiniteLossError

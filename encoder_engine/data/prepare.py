@@ -74,7 +74,10 @@ class Text(NamedTuple):
 
 @dataclass(kw_only=True)
 class Prepared:
-    """The counts of what :func:`prepare` did; ``resumed_texts``: those an earlier run had read."""
+    """The counts of what :func:`prepare` did; ``resumed_texts``: those an earlier run had read.
+
+    ``used_tokens``: how many tokens of the vocabulary occur.
+    """
 
     texts: int = 0
     resumed_texts: int = 0

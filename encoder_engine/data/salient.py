@@ -88,7 +88,10 @@ def merge_spans(spans: list[Span]) -> list[Span]:
 
 
 def clip_spans(spans: list[Span], sentences: list[Span]) -> list[Span]:
-    """Split spans at the borders of sentences; all ranges are characters of the text."""
+    """Split spans at the borders of sentences, and drop what lies outside of all sentences.
+
+    All ranges are characters of the text.
+    """
     return [
         (max(start, begin), min(stop, end))
         for begin, end in sentences

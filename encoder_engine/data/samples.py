@@ -121,10 +121,8 @@ def cut_sentences(corpus: Corpus, max_length: int, *, across_documents: bool = F
 def cut_blocks(corpus: Corpus, max_length: int) -> Samples:
     """Cut each shard into sequences of ``max_length`` tokens, special ones included.
 
-    The last of a shard may be shorter.
-
-    Sequences cross sentences and documents without separators. Raises :class:`CorpusError` as
-    :func:`cut_sentences` does.
+    The last of a shard may be shorter. Sequences cross sentences and documents without separators.
+    Raises :class:`CorpusError` as :func:`cut_sentences` does.
     """
     room = _room(max_length)
     parts = []
@@ -140,9 +138,11 @@ def hold_out(
 ) -> tuple[Numbers, Numbers]:
     """Split the indices of sequences into a training part and a held-out part, int64 each.
 
-    Runs of up to 64 neighbouring sequences, drawn by ``seed``, are held out together, because text
-    next to training text is more similar to it than other text. Each part has at least ``at_least``
-    sequences; where there are too few for that, the held-out part is empty.
+    ``share``: about how much is held out, at least a run, from 0 (nothing) to 1. Runs of
+    neighbouring sequences, drawn by ``seed``, are held out together, because text next to training
+    text is more similar to it than other text. A run has up to 64 sequences; the last also those
+    left over. Each part has at least ``at_least`` sequences; where there are too few for that, the
+    held-out part is empty.
     """
     number = len(samples)
     run = min(max(number // 200, at_least), 64)

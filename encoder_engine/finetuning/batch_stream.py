@@ -3,10 +3,10 @@
 How it works: an item is a tokenized row of the training files, or a window of a long one. Epoch e
 visits the N items in the order of ``torch.randperm(N)`` with the seed 1000 * seed + e. A step takes
 the next ``examples`` items of this order; the last step of an epoch may have fewer. The items of a
-step are packed, in order, into micro-batches of at most ``micro_tokens`` tokens, at least one for
-each process if there are enough items. Rank r of R takes micro-batches r, r + R, ...; a process
-with fewer repeats the step's first one. The batches are a function of the step number: resuming
-needs no saved state.
+step are packed, in order, into micro-batches of at most ``micro_tokens`` tokens and, with several
+processes, at most an equal share of the step's tokens; an item of more is a micro-batch alone. Rank
+r of R takes micro-batches r, r + R, ...; a process with fewer repeats the step's first one. The
+batches are a function of the step number: resuming needs no saved state.
 """
 
 from __future__ import annotations
@@ -64,7 +64,10 @@ class ItemStream:
     def steps(
         self, start: int, stop: int, position: Position, count: Callable[[int], int]
     ) -> Iterator[StepBatches]:
-        """Yield this process's micro-batches of each step from ``start`` to ``stop - 1``."""
+        """Yield this process's micro-batches of each step from ``start`` to ``stop - 1``.
+
+        ``position`` and ``count`` are not used: the batches follow from the step's number.
+        """
         del position, count
         order, ordered_epoch = np.zeros(0, np.int64), -1
         for step in range(start, stop):
@@ -88,8 +91,8 @@ class ItemStream:
     def _pack(self, numbers: Integers) -> list[Integers]:
         """Group a step's items, in order, into micro-batches of up to ``micro_tokens`` tokens.
 
-        ``numbers``: the indices of the items. With several processes the limit is lower, so that
-        each gets a micro-batch.
+        ``numbers``: the indices of the items. With several processes the limit is at most an equal
+        share of the step's tokens. An item above the limit is a micro-batch alone.
         """
         lengths = self._num_tokens[numbers]
         budget = self._recipe.micro_tokens

@@ -56,6 +56,7 @@ def evaluate_files(
 
     ``against``: another run, whose model is scored on the same rows and compared.
     ``header``, ``quoting``: the format of .csv and .tsv files; None: as in each run's training.
+    ``samples``: the most bootstrap samples of the scores' intervals; 0: no intervals.
     ``engine``: ``"torch"`` repeats the evaluation in training bit for bit on the same machine.
 
     Raises :class:`RowError` for a row that cannot be scored, and :class:`InputError` where the two

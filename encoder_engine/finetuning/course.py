@@ -106,7 +106,7 @@ class FineTuning(Course):
             self._data = prepare_data(self.recipe)
 
     def warn(self) -> None:
-        """Warn of labelled rows that make scores unreliable, and of missing dev rows."""
+        """Warn of labelled rows that make scores unreliable, missing dev rows and cut texts."""
         self.data.warn()
 
     def build_model(self) -> TrainingModel:
@@ -131,7 +131,8 @@ class FineTuning(Course):
         """Return a function that returns the items, with a frozen encoder's outputs as a column.
 
         The outputs are computed at the function's first call, so not for a run that is refused or
-        has no step left. Without a frozen encoder the items are returned as they are.
+        has no step left. Without a frozen encoder, without ``cache_frozen`` and with ``sharding``
+        the items are returned as they are.
         """
         recipe = self.recipe
         if not recipe.model.cache_frozen or recipe.run.sharding != "none":

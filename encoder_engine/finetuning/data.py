@@ -183,8 +183,8 @@ def read_scored_rows(
     ``every``: take each k-th row, from the first.
     ``metric``: a score that the rows must support; None: any score.
 
-    Raises :class:`RowError` for a row that cannot be scored, and :class:`ConfigError` for a metric
-    that the task does not have.
+    Raises :class:`RowError` for a row that cannot be scored, :class:`InputError` for files without
+    a row, and :class:`ConfigError` for a metric that is none of the scores of these rows.
     """
     places: list[Record] = []
     columns: dict[tuple[str, ...], dict[str, Any]] = {}

@@ -96,7 +96,8 @@ def score_intervals(
 ) -> dict[str, Interval]:
     """Return the bootstrap interval of each score of predictions, by the score's name.
 
-    All scores share the bootstrap samples. ``level``: the confidence level.
+    All scores share the bootstrap samples. ``samples``: the most of them; many rows get fewer, so
+    that it takes seconds. ``level``: the confidence level.
     """
     samples = min(samples, max(LEAST_SAMPLES, MOST_DRAWN // max(len(examples), 1)))
     found: list[dict[str, float]] = []

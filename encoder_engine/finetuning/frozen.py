@@ -26,7 +26,7 @@ __all__ = ["with_features"]
 def with_features(
     items: Items, task: Task[Any, Any], model: TaskModel, *, batch_tokens: int
 ) -> Items:
-    """Return items with the head's inputs cached as a further column of the items.
+    """Return items with the encoder's outputs that the head reads, as a further column.
 
     Items are returned as they are if the encoder is trained or the model cannot use a cache. A
     pooler may still be trained, because it reads the cached rows. Batches are formed as in

@@ -101,7 +101,7 @@ class DataRecipe:
     ``train_every``, ``dev_every``: take each k-th row, from the first.
     ``header``: the columns of .csv and .tsv files without a header.
     ``quoting``: False: quotation marks in .csv and .tsv files are plain characters, as in GLUE.
-    ``max_length``: the most tokens of a sequence; None: 512, or the model's limit.
+    ``max_length``: the most tokens of a sequence; None: 512, or the model's limit if it is lower.
     ``truncate``: truncate longer texts; False: split them into windows.
     ``stride``: tokens that a window shares with the next; None: a quarter of ``max_length``.
     """
@@ -164,7 +164,8 @@ class StepRecipe:
 
     ``examples``: rows of a step, over all processes. Where a text is cut into windows, each window
     counts as a row, and the windows of a text may lie in different steps.
-    ``micro_tokens``: tokens of a micro-batch, which one process computes at a time.
+    ``micro_tokens``: the most tokens of a micro-batch, which one process computes at a time; a
+    longer row is one by itself.
     """
 
     examples: int = 32
@@ -181,7 +182,8 @@ class RunSettings:
 
     ``epochs``: passes over the training rows. ``steps``: the number of steps, instead of epochs.
     Neither: 3 epochs; for small data sets more, to reach 500 steps, but at most 20.
-    ``evaluate_every``, ``checkpoint_every``: intervals in steps; None: an epoch.
+    ``evaluate_every``, ``checkpoint_every``: intervals in steps; None: evaluations after each
+    epoch, and checkpoints as often as evaluations.
     The others: see :class:`encoder_engine.training.RunRecipe`.
     """
 
@@ -243,7 +245,8 @@ class RunSettings:
 class ReportRecipe:
     """The statistics in the report of a run.
 
-    ``samples``: bootstrap samples of an interval; 0: no intervals.
+    ``samples``: the most bootstrap samples of an interval, fewer with many dev rows; 0: no
+    intervals.
     ``level``: the confidence level of the intervals.
     """
 

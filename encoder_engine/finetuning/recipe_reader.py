@@ -90,9 +90,10 @@ def find_recipe(
     train: Sequence[str] | None = None,
     dev: Sequence[str] | None = None,
 ) -> FineTuningRecipe:
-    """Return the recipe that ``name`` names, with changes.
+    """Return a fine-tuning recipe, by its name or from a file, with some values replaced.
 
-    ``name``: of a task, which gives the default settings, or of a recipe, or a .yaml or .json file.
+    ``name``: a task's name, which gives the default settings; a named recipe, such as ``"mnli"``;
+    or a .yaml or .json file.
     ``settings``: changed values, such as ``run.epochs=5`` or ``task.text=sentence``.
     ``checkpoint``, ``train``, ``dev``: replace those of the recipe.
     Raises :class:`ConfigError` that names an unknown key.

@@ -62,7 +62,8 @@ class FineTuner(Loop):
     """Fine-tunes a model by a recipe, in a folder from which an interrupted run resumes.
 
     The folder gets ``recipe.json``, ``data.json``, ``log.jsonl``, ``speed.jsonl``,
-    ``checkpoints/`` and, at the end, ``model/``, ``report.json`` and ``report.html``.
+    ``checkpoints/`` and, at the end, ``model/`` (and ``adapter/`` with LoRA), ``curves.svg``,
+    ``report.json`` and ``report.html``.
     """
 
     course: FineTuning
@@ -157,8 +158,11 @@ def finetune(
 
     checkpoint: a directory or hub id.
     task: the name of a task or of a named recipe, or a .yaml file; instead of ``recipe``.
+    recipe: all settings; with it, only ``output`` and ``watch`` are read of the other arguments.
     train, dev: the files of labelled rows.
+    output: the run's folder.
     settings: changes of the recipe, such as ``"run.epochs=5"``.
+    watch: called after every logged step.
     """
     chosen = recipe or find_recipe(
         task,

@@ -37,6 +37,7 @@ def embed_column(
 
     ``num_workers``: processes, each with its own copy of the model.
     ``batch_rows``: the most rows of a batch.
+    ``gpus_per_worker``: GPUs that Daft reserves for each process.
     The vectors are the same as in a single process. Raises :class:`InputError` where workers on Ray
     need more than the cluster has, for which they would wait without end.
     """
@@ -57,7 +58,8 @@ def predict_column(
 ) -> Any:
     """Return a Daft expression: a struct with each text's predictions, such as label and score.
 
-    Options and exceptions: see :func:`embed_column`. Raises :class:`InputError` for pairs too.
+    Options and exceptions: see :func:`embed_column`. Raises :class:`InputError` too for a task on
+    pairs of texts, because a column has no second texts.
     """
     if predict.pair_column is not None:
         raise InputError("a column of texts has no second texts; leave pair_column out")

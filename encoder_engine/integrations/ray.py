@@ -27,6 +27,7 @@ def embed_dataset(
     ``num_workers``: actors, each with its own copy of the model.
     ``batch_rows``: rows of a batch.
     ``cpus_per_worker``: cores that Ray reserves for each actor; leave at least one for reading.
+    ``gpus_per_worker``: GPUs that Ray reserves for each actor.
     The vectors are the same as in a single process. Raises :class:`InputError` where the actors and
     a core for reading need more than the cluster has, for which Ray would wait without end.
     """

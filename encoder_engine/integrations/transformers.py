@@ -138,7 +138,7 @@ def lay_out(
     """Return the layout of a padding mask [B, L]; transformers calls this once per type of layer.
 
     Raises :class:`UnsupportedFeatureError` for a pattern other than all tokens or a window on both
-    sides, such as a decoder's.
+    sides, such as a decoder's, and for padding between tokens in a window.
     """
     if q_length != kv_length or q_offset or kv_offset:
         raise UnsupportedFeatureError(

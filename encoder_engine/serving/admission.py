@@ -189,7 +189,7 @@ class Admission:
             )
 
     def _check_calls(self) -> None:
-        """Raise :class:`OverloadedError` while ``max_requests`` calls are unanswered."""
+        """Raise :class:`DrainingError` in a shutdown, :class:`OverloadedError` for many calls."""
         self._check_open()
         most = self._options.max_requests
         if self.num_calls >= most:

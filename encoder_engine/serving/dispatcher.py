@@ -148,7 +148,7 @@ class Dispatcher:
     def turn_seconds(self, flow: Hashable, priority: int, size: float | None) -> float:
         """Return the seconds until a client's new request has its last texts in a batch.
 
-        flow: the client.
+        flow, priority: the request's client and priority.
         size: the seconds that the request takes; None: as many as a waiting text on average.
         """
         total = self.wait_seconds()
@@ -164,6 +164,7 @@ class Dispatcher:
     def turn_tokens(self, flow: Hashable, priority: int, size: float | None) -> float:
         """Return the number of tokens computed before the last texts of a client's new request.
 
+        flow, priority: the request's client and priority.
         size: the tokens of the request; None: as many as a waiting text has on average.
         """
         with self._lock:

@@ -39,8 +39,8 @@ PREDICTED_BYTES = 500
 class ServedModel:
     """A model that is served under a name, and the tasks that it can do.
 
-    Raises :class:`UnsupportedFeatureError` for an object that is no embedder, sparse embedder,
-    multi-vector embedder or ranker.
+    Raises :class:`UnsupportedFeatureError` for an object that is no embedder of any kind, ranker or
+    pipeline.
     """
 
     def __init__(self, name: str, model: Any) -> None:
@@ -86,7 +86,7 @@ class ServedModel:
         return prompts
 
     def warm_up(self, text: str) -> tuple[Text, CallOptions]:
-        """Return an input for this model, made of ``text``, and options; their call warms it up."""
+        """Return an input made of ``text`` and the options for a call that warms the model up."""
         options = CallOptions(refuses_long=False)
         if self.tasks == ("predict",):
             row, parameters = self.model.sample(text)

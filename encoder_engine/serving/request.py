@@ -34,8 +34,9 @@ ANSWERED.set_result(None)
 class Answer(NamedTuple):
     """The results of a request.
 
-    results: float32 [N, D] of vectors and scores; else a list: ``(indices, values)`` of sparse
-        vectors, float32 [n, D] of tokens, results of a pipeline.
+    results: float32 [N, D] of vectors, [N] of a ranker's scores, [N, C] of labels' scores; else a
+        list: ``(indices, values)`` of sparse vectors, float32 [n, D] of tokens, results of a
+        pipeline. Of a single text instead of a list, the first entry alone.
     num_tokens: tokens that were computed, special ones and prompts included.
     truncated: the indices of the texts that were truncated.
     seconds: the time of each stage: tokenize, queue, compute.
@@ -129,7 +130,7 @@ class Request(Waiting):
 
 
 def size_of(text: Text) -> int:
-    """Return the bytes in memory of a text or of its token ids; other types are refused later."""
+    """Return the bytes in memory of a text, a pair, a dict of texts or an array of token ids."""
     if isinstance(text, np.ndarray):
         return text.nbytes
     if isinstance(text, Mapping):

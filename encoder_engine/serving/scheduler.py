@@ -87,6 +87,7 @@ class Load(NamedTuple):
     """What waits in one flow (the requests of a client), and the weight of the other flows.
 
     costs: the waiting cost by key, of texts that can share a batch.
+    num_tokens, num_requests: the waiting tokens and requests of this flow.
     others: the sum of the other flows' weights, divided by this flow's.
     """
 

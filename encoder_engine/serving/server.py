@@ -156,6 +156,8 @@ class Server:
 
     port: 0 chooses a free one.
     app: keyword arguments of :func:`asgi_app`.
+
+    Raises :class:`ServiceError` for an address that cannot be used.
     """
 
     def __init__(
@@ -270,7 +272,10 @@ def run_server(
 ) -> int:
     """Serve in this process until a signal; return the exit status: 0 drained, 1 failed.
 
+    unix_socket: the path of a socket to listen at instead of ``host`` and ``port``.
+    http: the parser of requests; see :func:`connection_class`.
     ready: called with the address when requests are accepted.
+    app: keyword arguments of :func:`asgi_app`.
 
     A server fails if it does not start, or does not answer every request that it accepted. Raises
     :class:`ServiceError` for an address that cannot be used.

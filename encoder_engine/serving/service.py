@@ -56,7 +56,8 @@ class Service:
     ``models``: an Embedder, StaticEmbedder, SparseEmbedder, MultiVectorEmbedder, HybridEmbedder,
     Ranker or :func:`~encoder_engine.pipeline` by name; the first is the default. Use it as ``async
     with Service(...) as service``, or call :meth:`start` and :meth:`stop`. Raises
-    :class:`UnsupportedFeatureError` for a model that cannot be served.
+    :class:`UnsupportedFeatureError` for a model that cannot be served, and :class:`InputError` for
+    no model.
 
     drained: whether the service stopped with every accepted request answered.
     """
@@ -138,7 +139,7 @@ class Service:
         await asyncio.shield(self._stopping)
 
     def abandon(self) -> None:
-        """Make :meth:`stop` return at once, without waiting for requests."""
+        """Make :meth:`stop` fail the remaining requests now, instead of waiting for them."""
         self._no_patience.set()
 
     async def _stop(self) -> None:
@@ -223,9 +224,10 @@ class Service:
             hashable.
 
         Raises :class:`UnknownNameError` for another model, :class:`UnsupportedFeatureError` for a
-        model that does not embed, :class:`OverloadedError` for a full queue,
-        :class:`DeadlineError` after the timeout, :class:`DrainingError` while the service is
-        shutting down, and what the model's own method raises.
+        model that does not embed, :class:`InputError` for more than the service's limits allow,
+        :class:`OverloadedError` for a full queue, :class:`DeadlineError` after the timeout,
+        :class:`DrainingError` while the service is shutting down, and what the model's own method
+        raises.
         """
         return await self._call("embed", texts, model, options, priority, timeout, client)
 
@@ -277,7 +279,8 @@ class Service:
 
         num_bytes: the size of the work's input.
         answer_bytes: an upper bound on the size of its result.
-        Raises what :meth:`embed` raises for a full queue, and what ``work`` raises.
+        Raises what :meth:`embed` raises for its limits, the queue, the timeout and a shutdown, and
+        what ``work`` raises.
         """
         seconds = self.options.timeout if timeout is None else timeout
         admission, held = self.admission, 0

@@ -46,6 +46,7 @@ class Signals:
 
     requests: the number of requests by route, status and client's name, which is empty if no key is
         needed.
+    texts, rejected, batch_failures: numbers by model, by reason, and by the error's type.
     refusal_seconds: for requests that were refused because of the load, the time from reading the
         head to the answer. It includes up to 30 seconds in which a body waits for room. The time
         in which a busy event loop has not yet read the head is not included.

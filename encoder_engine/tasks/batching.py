@@ -65,7 +65,7 @@ def refuse_no_token(encoding: Encoding, samples: npt.NDArray[np.integer[Any]]) -
 
 
 def window_items(encoding: Encoding, **columns: npt.NDArray[Any]) -> Items:
-    """Return each row of an encoding, a text or a window of it, as an item of one sequence.
+    """Make :class:`Items` of an encoding: each of its rows, a text or a window of one, is an item.
 
     ``columns``: arrays [examples, ...]; each window gets the value of its example.
     """

@@ -95,13 +95,13 @@ class Items:
         return np.diff(self.token_offsets)
 
     def column(self, name: str) -> npt.NDArray[Any]:
-        """Return the column of a name, which has one value, or one row of values, per item."""
+        """Return the column with this name, which has one value, or one row of values, per item."""
         found = self.columns[name]
         assert not isinstance(found, Ragged)
         return found
 
     def ragged(self, name: str) -> Ragged:
-        """Return the column of a name, which has any number of values per item."""
+        """Return the column with this name, which has any number of values per item."""
         found = self.columns[name]
         assert isinstance(found, Ragged)
         return found
@@ -120,9 +120,10 @@ class Items:
         )
 
     def batches(self, num_tokens: int) -> Iterator[Integers]:
-        """Cut the items, in order, into batches of whole examples of up to ``num_tokens`` tokens.
+        """Yield the indices of the items of each batch, int64: whole examples, in order.
 
-        An example of more tokens is a batch of its own, so that its windows are decoded together.
+        A batch has up to ``num_tokens`` tokens. An example of more is a batch of its own, so that
+        its windows are decoded together.
         """
         if not len(self):
             return
@@ -150,7 +151,7 @@ class TaskBatch(NamedTuple):
     """The input of a model for a batch of items, as arrays.
 
     ``rows``: the tokens of all sequences.
-    ``targets``: arrays by name: int64 classes and rows, float32 scores.
+    ``targets``: arrays by name, for the loss or the head, such as int64 classes or float scores.
     ``chosen``: the tokens whose hidden states the head reads, int64 [M], ascending; None: the
     head itself reads all tokens, or pools one vector of each sequence.
     """

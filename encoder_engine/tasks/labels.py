@@ -88,7 +88,7 @@ def unlabelled(setting: str, column: str) -> str:
 
 
 def check_label(record: Record, name: str, labels: Sequence[str]) -> None:
-    """Raise :class:`RowError` for a row's label ``name`` not in ``labels``; () allows any."""
+    """Raise :class:`RowError` if a row's label ``name`` is not in ``labels``; () allows any."""
     if labels and name not in labels:
         shown = ", ".join(labels[:20]) + (", ..." if len(labels) > 20 else "")
         record.refuse(

@@ -28,8 +28,8 @@ def best_thresholds(probabilities: Scores, gold: npt.NDArray[np.float32]) -> tup
 
     probabilities: [N, C]; gold: 0 and 1 [N, C].
 
-    A threshold lies half-way between two probabilities; among equally good ones the lowest is
-    taken. A label that no row has gets 0.5.
+    A threshold lies half-way between two probabilities, or the lowest and 0; among equally good
+    ones the lowest is taken. A label that no row has gets 0.5.
     """
     found = []
     for probability, right in zip(probabilities.T, gold.T > 0, strict=True):

@@ -54,7 +54,7 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
     ``context``: the column of contexts.
     ``stem``: a column put before every ending, as in SWAG; None: nothing is put before.
     ``endings``: one column of lists, or a column for each ending.
-    ``label``: the number of the right ending, from 0.
+    ``label``: the column with the number of the right ending, from 0.
     """
 
     name: ClassVar[str] = "multiple-choice"
@@ -128,7 +128,7 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
         return batch_lists(items)
 
     def feature_offsets(self, items: Items) -> npt.NDArray[np.int64]:
-        """Return the items' offsets in the rows of cached encoder outputs, one row per ending."""
+        """Return where each item's cached encoder outputs begin, [N + 1]: one row per ending."""
         return items.offsets
 
     def make_model(self, encoder: Encoder) -> TaskModel:
@@ -173,7 +173,7 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
     def row_scores(
         self, examples: Sequence[ChoiceExample], predictions: Sequence[ChoicePrediction]
     ) -> npt.NDArray[np.float64]:
-        """Return 1 for each row whose ending is right, else 0."""
+        """Return 1 for each row whose predicted ending is right, else 0."""
         both = zip(examples, predictions, strict=True)
         return np.array([float(one.gold == found.choice) for one, found in both])
 
@@ -184,7 +184,7 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
         return "all endings have equal scores: nothing was learned"
 
     def to_record(self, example: ChoiceExample, prediction: ChoicePrediction) -> dict[str, Any]:
-        """Return the JSON object that ``predict`` writes for an example."""
+        """Return an example with its prediction as the JSON object that ``predict`` writes."""
         return {
             self.context: example.context,
             "endings": list(example.endings),

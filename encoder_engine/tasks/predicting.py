@@ -36,7 +36,9 @@ def predict_batches(
 
     batch_tokens: the most tokens of a batch; a longer example is a batch of its own.
     part: ``(r, n)``: compute only batches r, r + n, ..., as process r of n does.
-    finite: raise :class:`NonFiniteVectorError` where the model computes NaN or infinity.
+    finite: raise :class:`NonFiniteVectorError` where the model computes NaN or plus infinity.
+
+    Raises :class:`DeviceMemoryError` for a batch that does not fit on the device.
     """
     for place, numbers in enumerate(items.batches(batch_tokens)):
         if place % part[1] != part[0]:

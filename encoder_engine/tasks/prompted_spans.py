@@ -163,9 +163,10 @@ class PromptedSpanTask(SpanClassificationTask):
         return found.ids.astype(np.int64), places + (not settings.reads_marker)
 
     def _windows(self, starts: Integers, room: int) -> Iterator[_Window]:
-        """Yield windows of a text, each of up to ``room`` tokens.
+        """Yield windows of a text, each of up to ``room`` tokens and ``settings.max_words`` words.
 
-        ``starts``: the index of each word's first token, then the number of tokens.
+        ``starts``: the index of each word's first token, then the number of tokens. A word of more
+        tokens than ``room`` is a window of its own.
         """
         count, first = len(starts) - 1, 0
         if not count:

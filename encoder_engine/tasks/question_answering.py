@@ -178,7 +178,10 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         return tuple(found)
 
     def fit(self, examples: Sequence[QuestionExample]) -> Self:
-        """Return the task with ``no_answer`` set: whether questions may be unanswerable."""
+        """Return the task with ``no_answer`` set: whether questions may be unanswerable.
+
+        Raises :class:`InputError` if no question has an answer.
+        """
         if not any(example.answers for example in examples):
             raise InputError("no training question has an answer; check the column of answers")
         if self.no_answer != "auto":
@@ -280,7 +283,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         return TaskBatch(items.rows, targets)
 
     def feature_offsets(self, items: Items) -> Integers:
-        """Return the items' offsets in the rows of cached encoder outputs, one row per token."""
+        """Return where each item's cached encoder outputs begin, [N + 1]: one row per token."""
         return items.token_offsets
 
     def make_model(self, encoder: Encoder) -> TaskModel:
@@ -412,12 +415,12 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
     def details(
         self, examples: Sequence[QuestionExample], predictions: Sequence[AnswerPrediction]
     ) -> dict[str, Any]:
-        """Return the null threshold, for the HTML report; {} if every question has an answer."""
+        """Return the null threshold, for ``report.json``; {} if every question has an answer."""
         del examples, predictions
         return {"null_threshold": self.null_threshold} if self.no_answer == "yes" else {}
 
     def to_record(self, example: QuestionExample, prediction: AnswerPrediction) -> dict[str, Any]:
-        """Return the JSON object that ``predict`` writes for an example."""
+        """Return an example with its prediction as the JSON object that ``predict`` writes."""
         return {
             self.id: example.id,
             self.question: example.question,

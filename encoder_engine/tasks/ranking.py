@@ -59,6 +59,7 @@ class RankingTask(Task[RetrievalExample, RankingPrediction]):
     ``listwise`` (ListNet); None: binary.
     ``metric``: the score that selects the best checkpoint; None: nDCG@10, or Spearman's
     correlation where the training rows are scored pairs.
+    Fitted in training: ``loss``, and ``pairs``: whether the training rows are scored pairs.
     """
 
     name: ClassVar[str] = "ranking"
@@ -90,7 +91,7 @@ class RankingTask(Task[RetrievalExample, RankingPrediction]):
         return example
 
     def fit(self, examples: Sequence[RetrievalExample]) -> Self:
-        """Return the task with its loss.
+        """Return the task with its loss set, and whether the training rows are scored pairs.
 
         Raises :class:`InputError` if all labels are equal, and for the loss ``binary`` if one is
         not from 0 to 1.
@@ -158,7 +159,7 @@ class RankingTask(Task[RetrievalExample, RankingPrediction]):
         return batch_lists(items)
 
     def feature_offsets(self, items: Items) -> npt.NDArray[np.int64]:
-        """Return the items' offsets in the rows of cached encoder outputs, one row per pair."""
+        """Return where each item's cached encoder outputs begin, [N + 1]: one row per pair."""
         return items.offsets
 
     def make_model(self, encoder: Encoder) -> TaskModel:
@@ -227,7 +228,7 @@ class RankingTask(Task[RetrievalExample, RankingPrediction]):
         return "all documents have one score: nothing was learned"
 
     def to_record(self, example: RetrievalExample, prediction: RankingPrediction) -> dict[str, Any]:
-        """Return the JSON object that ``predict`` writes for an example."""
+        """Return an example with its prediction as the JSON object that ``predict`` writes."""
         return {
             self.query: example.query,
             "documents": list(example.documents),

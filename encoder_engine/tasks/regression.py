@@ -142,12 +142,12 @@ class RegressionTask(SequenceTask[float, ScorePrediction]):
     def details(
         self, examples: Sequence[TextExample[float]], predictions: Sequence[ScorePrediction]
     ) -> dict[str, Any]:
-        """Return gold and predicted scores, for a scatter plot in the HTML report."""
+        """Return each row's gold and predicted score, for ``report.json``."""
         gold = [example.gold for example in examples]
         return {"scatter": {"gold": gold, "predicted": _scores(predictions).tolist()}}
 
     def to_record(self, example: TextExample[float], prediction: ScorePrediction) -> dict[str, Any]:
-        """Return the JSON object that ``predict`` writes for an example."""
+        """Return an example with its prediction as the JSON object that ``predict`` writes."""
         found: dict[str, Any] = {self.text: example.text}
         if self.pair is not None:
             found[self.pair] = example.pair

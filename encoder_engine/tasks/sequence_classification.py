@@ -121,7 +121,11 @@ class SequenceClassificationTask(SequenceTask[Labels, ClassPrediction]):
         return f"{kind}_label_classification"
 
     def read_gold(self, record: Record) -> Labels:
-        """Return a row's gold labels; once fitted, raises :class:`RowError` for an unknown one."""
+        """Return a row's gold labels.
+
+        Raises :class:`RowError` for a label that is not in ``labels``, unless these are empty, and
+        for one that is named twice.
+        """
         if not self.multi_label:
             name = record.name_of(self.label)
             check_label(record, name, self.labels)
@@ -222,7 +226,10 @@ class SequenceClassificationTask(SequenceTask[Labels, ClassPrediction]):
     def score(
         self, examples: Sequence[TextExample[Labels]], predictions: Sequence[ClassPrediction]
     ) -> dict[str, float]:
-        """Return the scores in percent; calibration is measured before temperature scaling."""
+        """Return the scores, in percent except ``nll`` and ``brier``.
+
+        Calibration is measured before temperature scaling.
+        """
         gold = self._gold(examples)
         if self.multi_label:
             return scores_of_label_sets(gold, self._chosen(predictions))
@@ -255,9 +262,9 @@ class SequenceClassificationTask(SequenceTask[Labels, ClassPrediction]):
     def details(
         self, examples: Sequence[TextExample[Labels]], predictions: Sequence[ClassPrediction]
     ) -> dict[str, Any]:
-        """Return what the run's HTML report shows: the confusion matrix and reliability diagram.
+        """Return the confusion matrix and the reliability diagram, which the run's report shows.
 
-        For multi-label classification these are the thresholds instead.
+        For multi-label classification return the thresholds instead, for ``report.json`` alone.
         """
         gold, predicted = self._gold(examples), self._chosen(predictions)
         if self.multi_label:
@@ -269,7 +276,7 @@ class SequenceClassificationTask(SequenceTask[Labels, ClassPrediction]):
     def to_record(
         self, example: TextExample[Labels], prediction: ClassPrediction
     ) -> dict[str, Any]:
-        """Return the JSON object that ``predict`` writes for an example."""
+        """Return an example with its prediction as the JSON object that ``predict`` writes."""
         found: dict[str, Any] = {self.text: example.text}
         if self.pair is not None:
             found[self.pair] = example.pair

@@ -61,7 +61,10 @@ _COVERED = 0.999
 
 @dataclass(frozen=True, slots=True)
 class SpanExample:
-    """The words of a sentence, and its gold spans; None: unlabelled."""
+    """The words of a sentence, and its gold spans; None: unlabelled.
+
+    ``num_mended``: the number of tags that were repaired when they were read.
+    """
 
     words: tuple[str, ...]
     spans: frozenset[Span] | None = None
@@ -71,7 +74,8 @@ class SpanExample:
 class SpanPrediction(NamedTuple):
     """A sentence's predicted spans, in order of position.
 
-    ``ranked``: the spans, best first, of which those above the threshold are predicted.
+    ``ranked``: the candidate spans, highest score first; those of at least the threshold are
+    predicted.
     """
 
     spans: tuple[PredictedSpan, ...]
@@ -254,7 +258,7 @@ class SpanClassificationTask(WordTask[SpanExample, SpanPrediction]):
         return TaskBatch(items.rows, targets, places.values + firsts)
 
     def feature_offsets(self, items: Items) -> Integers:
-        """Return the items' offsets in the rows of cached encoder outputs, one row per word."""
+        """Return where each item's cached encoder outputs begin, [N + 1]: one row per word."""
         return items.ragged("places").offsets
 
     def _classes(self, items: Items) -> tuple[Any, Integers]:
@@ -373,7 +377,7 @@ class SpanClassificationTask(WordTask[SpanExample, SpanPrediction]):
         }
 
     def to_record(self, example: SpanExample, prediction: SpanPrediction) -> dict[str, Any]:
-        """Return the JSON object that ``predict`` writes for an example."""
+        """Return an example with its prediction as the JSON object that ``predict`` writes."""
         found = [
             {"start": span.start, "stop": span.stop, "label": span.type, "score": span.score}
             for span in prediction.spans

@@ -75,7 +75,7 @@ class Task(ABC, Generic[Example, Prediction]):
     @property
     @abstractmethod
     def main_score(self) -> str:
-        """The name of the score that selects the best checkpoint, of which higher is better.
+        """The name of the score by which the best checkpoint is selected, the highest by default.
 
         Training is refused unless :meth:`score_names` of the dev rows contains this name.
         """
@@ -99,7 +99,7 @@ class Task(ABC, Generic[Example, Prediction]):
         return self
 
     def own_tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
-        """Return the tokenizer that the task trains and saves with, given the checkpoint's."""
+        """Return the tokenizer for training, saved with the model: by default the checkpoint's."""
         return tokenizer
 
     def digests(self) -> dict[str, str]:
@@ -151,9 +151,9 @@ class Task(ABC, Generic[Example, Prediction]):
         return models.as_inputs(self.batch(items))
 
     def feature_offsets(self, items: Items) -> npt.NDArray[np.int64]:
-        """Return the items' offsets in the rows of a frozen encoder's cached outputs, [N + 1].
+        """Return where each item's rows begin among a frozen encoder's cached outputs, [N + 1].
 
-        By default an item has one row.
+        The last entry is the number of all rows. By default an item has one row.
         """
         return np.arange(len(items) + 1)
 
@@ -236,10 +236,10 @@ class Task(ABC, Generic[Example, Prediction]):
     def details(
         self, examples: Sequence[Example], predictions: Sequence[Prediction]
     ) -> dict[str, Any]:
-        """Return further content of the run's HTML report, such as a confusion matrix."""
+        """Return further values for a run's ``report.json``, such as a confusion matrix."""
         del examples, predictions
         return {}
 
     @abstractmethod
     def to_record(self, example: Example, prediction: Prediction) -> dict[str, Any]:
-        """Return the JSON object that ``predict`` writes for an example."""
+        """Return an example with its prediction as the JSON object that ``predict`` writes."""

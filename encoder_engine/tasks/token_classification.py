@@ -251,7 +251,7 @@ class TokenClassificationTask(WordTask[TaggedExample, TaggedPrediction]):
         return TaskBatch(items.rows, targets, places.values + firsts)
 
     def feature_offsets(self, items: Items) -> npt.NDArray[np.int64]:
-        """Return the items' offsets in the rows of cached outputs, one row per token read."""
+        """Return where each item's cached encoder outputs begin, [N + 1]: one per token read."""
         return items.ragged("places").offsets
 
     @property
@@ -364,7 +364,7 @@ class TokenClassificationTask(WordTask[TaggedExample, TaggedPrediction]):
         return plain_details(gold, predicted, self.labels)
 
     def to_record(self, example: TaggedExample, prediction: TaggedPrediction) -> dict[str, Any]:
-        """Return the JSON object that ``predict`` writes for an example."""
+        """Return an example with its prediction as the JSON object that ``predict`` writes."""
         found: dict[str, Any] = {self.words: list(example.words)}
         return found | {
             "prediction": list(prediction.tags),

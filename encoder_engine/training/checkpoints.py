@@ -53,7 +53,10 @@ _NAME = re.compile(r"step-(\d{8})")
 
 
 class Checkpoints:
-    """The checkpoints of a run, in one folder, named by the training step."""
+    """The checkpoints of a run, in one folder, named by the training step.
+
+    The last ``keep_last`` are kept, and those whose step is a multiple of ``keep_every``.
+    """
 
     def __init__(
         self, directory: Path, world: World, *, keep_last: int, keep_every: int | None
@@ -105,8 +108,9 @@ class Checkpoints:
     def find(self, num_steps: int) -> tuple[int, dict[str, Any]] | None:
         """Return the step and the state of the last undamaged checkpoint; None: there is none.
 
-        The state is that of :meth:`save`. Damaged checkpoints are renamed. num_steps: the length of
-        the run, for a message.
+        The state is the one that :meth:`save` was given. A damaged checkpoint is renamed to
+        ``.damaged``, with a :class:`CorruptCheckpointWarning`, and the one before it is tried.
+        num_steps: the length of the run, for a message.
         """
         local = self._find() if self._world.is_first else None
         if local is not None:
@@ -138,7 +142,7 @@ class Checkpoints:
     def load(self, step: int, tensors: dict[str, Tensor]) -> None:
         """Read the checkpoint of a step into the given tensors; the number of ranks may differ.
 
-        Raises :class:`CheckpointError` if names or shapes differ.
+        Raises :class:`CheckpointError` if it cannot be read, or if names or shapes differ.
         """
         path = self._path(step)
         with _translated(CheckpointError, f"{path} could not be read"):

@@ -49,6 +49,7 @@ class Stream(Protocol):
     ) -> Iterator[StepBatches]:
         """Yield this process's micro-batches of each training step from ``start`` to ``stop - 1``.
 
+        ``position``: where the data of step ``start`` begin.
         ``count``: a function from a step to its number of micro-batches, over all processes.
         """
 
@@ -57,7 +58,7 @@ class Course(ABC):
     """A kind of training that a :class:`Loop` runs, such as pretraining: model, data, evaluation.
 
     The loop handles steps, gradients, processes, logs and checkpoints. It calls the methods of the
-    course for the rest, in the order below.
+    course for the rest.
 
     ``recipe``: a :class:`TrainingRecipe` or a :class:`FineTuningRecipe`.
     """

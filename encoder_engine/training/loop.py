@@ -12,8 +12,8 @@ How a step works, whatever the number of micro-batches and ranks:
    is multiplied by 0.
 4. Dropout and sampling of micro-batch k are seeded by (seed, step, k): no generator's state is
    saved.
-5. The gradient is clipped. A loss or norm that is not finite ends the run before the step; in
-   float16 the step is skipped and the scale lowered instead, down to 2^-14.
+5. The gradient is clipped. A loss or norm that is not finite ends the run before the step. In
+   float16 a norm that is not finite skips the step and lowers the scale instead, down to 2^-14.
 6. On a GPU the host waits for nothing within a step. Batches are checked on the host, and copied
    from pinned memory. The losses and the norm are read once the next step is launched, and before
    anything is evaluated or saved. Until then a mark on the device keeps the optimizer from stepping
@@ -180,8 +180,9 @@ class Loop:
 
         ``watch`` is called after every logged step.
 
-        Raises :class:`ResumeError` if the folder was begun with another recipe or other data, and
-        :class:`LockedError` while another run writes to it.
+        Raises :class:`ResumeError` if the folder was begun with another recipe or other data,
+        :class:`LockedError` while another run writes to it, and :class:`NonFiniteLossError` for a
+        loss or a gradient's norm that is NaN or infinite.
         """
         with ExitStack() as lock:
             lock.callback(cpu.release_kept_memory)
@@ -322,6 +323,8 @@ class Loop:
 
         totals: the sum of each loss over all ranks, float64 [losses]. Returns the totals, then the
         gradient's norm: numbers, or :class:`Numbers` if the host reads them after the next launch.
+        Raises :class:`NonFiniteLossError` where the host reads the numbers here; in float16 a norm
+        first lowers the scale.
         """
         set_learning_rate(self.optimizers, learning_rate)
         if self._halt is not None:
@@ -363,7 +366,7 @@ class Loop:
         return clip_gradient(self.model.parameters(), most, self.optimizers)
 
     def _update(self, *, finite: bool) -> None:
-        """Update the weights if ``finite``, the loss scale and the average; clear gradients."""
+        """Update the weights if ``finite``, then loss scale and average; clear the gradients."""
         for optimizer in self.optimizers:
             if finite:
                 self.scaler.step(optimizer)

@@ -234,7 +234,7 @@ def clip_gradient(
 ) -> float:
     """Clip gradients to a norm of ``most``; return their norm before clipping.
 
-    Gradients with a smaller norm are left unchanged, without a pass over them. If all
+    Gradients with a smaller norm are left unchanged, and all where ``most`` is None. If all
     ``optimizers`` support it, they scale the gradients themselves in the pass of their next step.
     """
     trained = [p for p in parameters if p.grad is not None]

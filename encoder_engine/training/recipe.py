@@ -74,7 +74,8 @@ class DataRecipe:
 
     ``corpus``: a folder that ``encoder-engine prepare`` wrote.
     ``max_length``: tokens of a sequence, special ones included.
-    ``form``: ``"blocks"`` of exactly ``max_length`` tokens, across sentences and documents;
+    ``form``: ``"blocks"`` of ``max_length`` tokens (the last of a shard may be shorter), across
+    sentences and documents;
     ``"sentences"``: whole sentences of one document; ``"full_sentences"``: whole sentences across
     documents; ``"pairs"`` of segments for next sentence prediction; ``"swapped_pairs"`` for
     sentence order prediction.
@@ -110,7 +111,8 @@ class ObjectivesRecipe:
     [MASK] and by random tokens.
     ``random_tokens``: random tokens are drawn uniformly, or by their frequency in the corpus.
     ``label_smoothing``: only for masked language modelling; refused with the options below.
-    ``span_boundary``: adds the span boundary objective (SpanBERT); needs ``unit="span"``.
+    ``span_boundary``: adds the span boundary objective (SpanBERT); needs ``unit="span"`` or
+    ``"salient"``.
     ``decoder_mask_probability``: adds RetroMAE's decoder, whose rows cannot attend to this share of
     the tokens; its loss is weighted by ``decoder_weight``.
     ``generator``: the keys of the model's config that differ in ELECTRA's generator; the losses are
@@ -207,9 +209,9 @@ class ScheduleRecipe:
 class BatchRecipe:
     """The batch size, in tokens.
 
-    ``tokens``: tokens of a step, over all processes; a multiple of ``micro_tokens``.
-    ``micro_tokens``: tokens of a micro-batch, which one process computes at a time.
-    ``first_tokens``: tokens of the first step; None: ``tokens``.
+    ``tokens``: the most tokens of a step, over all processes; a multiple of ``micro_tokens``.
+    ``micro_tokens``: the most tokens of a micro-batch, which one process computes at a time.
+    ``first_tokens``: the most tokens of the first step; None: ``tokens``.
     ``warmup``: the share of all steps over which the batch grows from ``first_tokens``.
     """
 
@@ -262,7 +264,7 @@ class RunRecipe:
     exported; None: no average.
     ``sharding``: ``"none"`` (DDP) or ``"full"`` (FSDP2).
     ``log_every``, ``evaluate_every``, ``checkpoint_every``: intervals in steps.
-    ``evaluation_tokens``: held-out tokens of an evaluation.
+    ``evaluation_tokens``: held-out tokens of an evaluation, rounded up to whole batches.
     ``keep_last``: the number of latest checkpoints to keep; those at multiples of ``keep_every``
     are kept too.
     """

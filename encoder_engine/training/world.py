@@ -116,7 +116,10 @@ class World:
 
     @contextmanager
     def awaiting_first(self) -> Iterator[None]:
-        """Wait until rank 0 leaves this context; an error raised in it is raised on all ranks."""
+        """Wait until rank 0 leaves this context.
+
+        An :class:`EncoderEngineError` that rank 0 raises in it is raised on all ranks.
+        """
         refused = None
         try:
             yield

@@ -38,7 +38,7 @@ def check_page(options: Mapping[str, Any]) -> None:
 
 
 def load_subject(model: str, options: Mapping[str, Any]) -> Subject:
-    """Load the model to analyse."""
+    """Check that the page can be written, then load the model to analyse."""
     check_page(options)
     from encoder_engine.dependencies import require_torch
 

@@ -68,7 +68,7 @@ def version_facts() -> dict[str, str | None]:
 
 
 def installed_version(distribution: str) -> str | None:
-    """Return a distribution's version, or None."""
+    """Return the version of an installed distribution; None: it is not installed."""
     try:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:

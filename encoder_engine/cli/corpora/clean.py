@@ -137,7 +137,7 @@ def clean(inputs: tuple[str, ...], output: str, **options: Any) -> None:
 def _begun(
     inputs: tuple[str, ...], cleaner: Cleaner, options: dict[str, Any], model: dict[str, Any] | None
 ) -> dict[str, Any]:
-    """Return what the output depends on besides the rows, as JSON; a resumed run has the same."""
+    """Return what the output depends on besides the rows, as JSON; to resume, it must be equal."""
     from encoder_engine.data.hygiene.cleaning import CLEANING
     from encoder_engine.inputs.sources import find_sources
 

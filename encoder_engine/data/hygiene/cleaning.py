@@ -50,7 +50,7 @@ class CleanSettings:
     personal: what to do with personal data: ``mask`` replaces each match by its kind, such as
     ``<email>``; ``drop`` drops the text; ``keep`` does not search.
     languages: the languages to keep; empty: all.
-    least_characters: shorter texts are dropped.
+    least_characters: texts that are shorter without surrounding white space are dropped.
     seed: the seed of the hash functions.
 
     Raises :class:`InputError` for values out of range.
@@ -109,7 +109,7 @@ class CleanCounts:
 
     @classmethod
     def of_record(cls, values: Mapping[str, Any]) -> CleanCounts:
-        """Return the counts that :meth:`record` returned as JSON values."""
+        """Restore counts from the JSON values that :meth:`record` returned."""
         counts: dict[str, Any] = {
             name: Counter(value) if isinstance(value, dict) else value
             for name, value in values.items()
@@ -121,6 +121,7 @@ class Cleaned(NamedTuple):
     """The outcome of cleaning a text.
 
     ``text``: the text to keep, masked if so configured; None: the text is dropped.
+    ``language``: its language's code; None: texts are not labelled, or it was too short to be.
     ``reason``: why it is dropped.
     ``original``: the row index of the kept text that this text duplicates.
     """
@@ -161,7 +162,7 @@ class Cleaner:
         self._added: Added = {}
 
     def clean(self, texts: Sequence[str]) -> list[Cleaned]:
-        """Return the outcome for each of the next texts; how calls divide them does not matter."""
+        """Clean the next texts of the stream; calls with more or fewer texts change no outcome."""
         found = [self._alone(text) for text in texts]
         self._new, self._added = {}, {}
         left = [number for number, one in enumerate(found) if one.text is not None]

@@ -43,10 +43,10 @@ class Bands(NamedTuple):
 
 
 def choose_bands(threshold: float, num_hashes: int = NUM_HASHES) -> Bands:
-    """Return the bands of most rows that miss at most 5% of the text pairs at the threshold.
+    """Return the bands with the most rows that miss at most 5% of text pairs at the threshold.
 
     ``threshold``: a Jaccard similarity. More rows per band mean fewer comparisons of dissimilar
-    texts. Raises :class:`InputError` for a threshold outside 0 to 1.
+    texts. Raises :class:`InputError` for a threshold that is not above 0 and up to 1.
     """
     if not 0.0 < threshold <= 1.0:
         raise InputError(
@@ -110,7 +110,7 @@ class NearDuplicates:
             self._keys[number] = row
 
     def find(self, number: int) -> int | None:
-        """Return the lowest row of the kept texts near text ``number``; None: none is near."""
+        """Return the row index of the first kept text near text ``number``; None: none is near."""
         shingles, keys = self._sets[number], self._keys[number]
         near = {
             row

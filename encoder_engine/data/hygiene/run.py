@@ -132,7 +132,8 @@ def clean_rows(
     watch: called after each window.
 
     Raises :class:`OutputError` for files that exist, :class:`ResumeError` for an interrupted run of
-    other settings, and :class:`LockedError` where another run is at work.
+    other settings, :class:`LockedError` where another run is at work, and :class:`RowError` for a
+    row that cannot be cleaned; then nothing is left to resume.
     """
     check_targets(job.output, job.dropped, overwrite=job.overwrite)
     with locked_folder(job.folder), writing(job.output):

@@ -55,7 +55,7 @@ class SemanticDuplicates:
         self._nearest = list(zip(best.tolist(), nearest.tolist(), strict=True))
 
     def find(self, number: int) -> int | None:
-        """Return the row of the kept text nearest to vector ``number``, if near enough, or None."""
+        """Return the row index of the kept text nearest to vector ``number``; None: none near."""
         cosine, row = self._nearest[number]
         if self._new:
             among = self._among[number, [kept for kept, _ in self._new]]

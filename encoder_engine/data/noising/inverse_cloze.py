@@ -16,7 +16,7 @@ __all__ = ["ClozePair", "inverse_cloze"]
 
 
 class ClozePair(NamedTuple):
-    """The index of the query in a passage's sentences, and the indices of the document's."""
+    """The indices of the sentences of a passage that are the query and that form the document."""
 
     query: int
     document: list[int]

@@ -101,7 +101,7 @@ def warn_of_original(found: str, mend: str) -> None:
 
 
 def without_padding(spec: EncoderSpec, named: dict[str, Any], keep_BL: Tensor) -> PackedBatch:
-    """Return a call's tokens, which ``keep_BL`` marks, as a packed batch; ``named``: arguments."""
+    """Return the tokens that ``keep_BL`` marks, packed; ``named``: the padded call's arguments."""
     ids_BL, positions = named["input_ids"], named.get("position_ids")
     if _has_holes(keep_BL):
         by_distance = spec.relative_biases or spec.distance_vectors or spec.convolution

@@ -97,8 +97,8 @@ def accelerate(model: Model, *, pack: bool = False, full_logits: bool = False) -
     gradient checkpointing (always non-reentrant); rows of padding are zero. A batch in which a text
     begins with padding is computed by transformers, with a warning. :func:`restore` undoes.
 
-    Raises :class:`UnsupportedFeatureError` for another model, and for ``pack`` where it is not
-    possible. A call raises it for arguments that are not supported, such as ``inputs_embeds``; for
+    Raises :class:`UnsupportedFeatureError` for another model, and for ``pack`` unless the model is
+    float32 or bfloat16 on a CPU. A call raises it for arguments such as ``inputs_embeds``; for
     hooks on modules within the encoder; and for modules that differ from those the config makes
     (docs/integrations.md lists them).
 

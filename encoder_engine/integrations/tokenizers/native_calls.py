@@ -100,7 +100,7 @@ class NativeCalls:
         return self._native
 
     def encode(self, text: Any, text_pair: Any = None, **settings: Any) -> Any:
-        """Encode texts with the arguments and results of the tokenizer's ``_encode_plus``."""
+        """Encode texts as the tokenizer's ``_encode_plus`` does: same arguments, same results."""
         native = self._current()
         # transformers fails on an empty list, and takes no other iterables.
         if native is None or not (isinstance(text, str) or (type(text) in (list, tuple) and text)):
@@ -219,7 +219,7 @@ class NativeCalls:
         }
 
     def pad(self, encoded_inputs: Any, padding: Any = True, *more: Any, **settings: Any) -> Any:
-        """Pad with the arguments and results of the tokenizer's ``pad``."""
+        """Pad encoded texts as the tokenizer's ``pad`` does: same arguments, same results."""
         tokenizer = self._tokenizer
         names, mask = tokenizer.model_input_names, settings.get("return_attention_mask")
         mask = "attention_mask" in names if mask is None else mask

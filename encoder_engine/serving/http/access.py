@@ -21,7 +21,11 @@ FLUSH_SECONDS = 0.1
 
 
 class Entry:
-    """What is logged of a finished request."""
+    """What is logged of a finished request.
+
+    client: the name of its key. kind: ``"ok"``, ``"cancelled"`` or the kind of its error. start:
+    the :func:`time.monotonic` of its arrival.
+    """
 
     __slots__ = ("client", "kind", "method", "path", "request_id", "start", "status")
 

@@ -111,6 +111,7 @@ def asgi_app(
     cors_origins: origins whose pages may send requests.
     page: ``GET /`` is a page for browsers.
     metrics_public: ``GET /metrics`` needs no key, and accepts any ``Host``.
+    access_log: the log of finished requests; None: only those with a status of 500 or more.
     """
     app = App(
         service,
@@ -382,7 +383,8 @@ async def _either_rerank(body: bytes, context: Context) -> Reply:
 async def _own_task(body: bytes, context: Context) -> Reply:
     """Run the first model's first task, as Hugging Face's clients expect at ``/``.
 
-    An embedder returns similarities if ``inputs`` is an object of one sentence and several others.
+    An embedder returns similarities if ``inputs`` is an object of one sentence and several others;
+    a ranker answers ``inputs`` as ``/predict`` does.
     """
     endpoints: dict[str, Endpoint] = {
         "embed": tei.embed,

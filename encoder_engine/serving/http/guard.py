@@ -46,8 +46,8 @@ class Limits:
     """The limits of requests.
 
     max_body_bytes: the most bytes of one body.
-    max_bodies_bytes: the most bytes of all bodies together; a body counts from its first byte until
-        it is answered.
+    max_bodies_bytes: the most bytes of all bodies together; a body counts, with its stated size or
+        the largest allowed, from before it is read until it is answered.
     max_connections: with more open connections, requests other than health checks are refused and
         their connections closed.
     body_timeout: seconds for a whole body.
@@ -70,7 +70,10 @@ class Keys:
 
     @classmethod
     def read(cls, text: str) -> Keys:
-        """Parse lines of ``name:key``; blank lines and comment lines after ``#`` are skipped."""
+        """Parse lines of ``name:key``; blank lines and lines that begin with ``#`` are skipped.
+
+        Raises :class:`ValueError` for another line, and for a text without a key.
+        """
         names = {}
         for number, line in enumerate(text.splitlines(), 1):
             if not line.strip() or line.lstrip().startswith("#"):
@@ -190,7 +193,10 @@ class BodyReader:
             self._wake()
 
     async def read(self, receive: Any) -> bytes:
-        """Read a body. Raises :class:`RequestError` for one that is too large or too slow."""
+        """Read a body. Raises :class:`RequestError` for one that is too large or too slow.
+
+        Raises :class:`DisconnectError` where the client goes away.
+        """
         most, seconds = self._limits.max_body_bytes, self._limits.body_timeout
         try:
             async with asyncio.timeout(seconds):
@@ -265,7 +271,10 @@ def _too_large(most: int) -> RequestError:
 
 
 def timeout_of(headers: Headers) -> float | None:
-    """Return the value of ``x-request-timeout-ms`` in seconds; None without this header."""
+    """Return the value of ``x-request-timeout-ms`` in seconds; None without this header.
+
+    Raises :class:`RequestError` for another value than 1 ms to a day.
+    """
     given = headers.get(b"x-request-timeout-ms")
     if given is None:
         return None

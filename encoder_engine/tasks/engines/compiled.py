@@ -21,7 +21,8 @@ __all__ = ["CompiledModel"]
 class CompiledModel(CompiledEngine):
     """A :class:`TaskEngine` that computes with a compiled encoder and its head.
 
-    ``compute``: a function from a batch to its outputs, as :meth:`TaskModel.outputs` returns them.
+    ``compute``: a function from this engine and a batch to the batch's outputs, which are those of
+    :meth:`TaskModel.outputs`.
     """
 
     def __init__(self, engine: CompiledEngine, compute: Compute) -> None:

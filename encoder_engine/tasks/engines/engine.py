@@ -34,7 +34,7 @@ class TaskEngine(Engine, Protocol):
 
 
 def task_engine(model: TaskEngine | TaskModel) -> TaskEngine:
-    """Return the engine that runs a task's model; an engine is returned unchanged."""
+    """Return the engine that runs a task's PyTorch model; a model that is an engine is returned."""
     if hasattr(model, "run"):
         return cast("TaskEngine", model)
     return engines.TaskModule(cast("TaskModel", model))

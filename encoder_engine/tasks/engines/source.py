@@ -91,7 +91,10 @@ class CompiledSource:
             return compiled_engine(encoder_directory(self.directory), self.request)
 
     def load_head(self, head: HeadTask, labels: Sequence[str] | None) -> CompiledEngine:
-        """Load the directory's encoder with its head; ``labels``: the names of its outputs."""
+        """Load the directory's encoder with its head, for the compiled engine.
+
+        ``labels``: the names of the head's outputs, which only a directory of adapters needs.
+        """
         folder = encoder_directory(self.directory)
         with self._knowing_heads():
             return compiled_engine(

@@ -25,7 +25,10 @@ _MODEL_FILES = ("config.json", "model.safetensors")
 def save_with_extra(
     model: HeadModel | Encoder, extra: Mapping[str, nn.Module], directory: str | os.PathLike[str]
 ) -> None:
-    """Write a model in transformers' layout; ``extra``: further modules, by file name."""
+    """Write a model in transformers' layout; ``extra``: further modules, by file name.
+
+    Raises :class:`OutputError` where a file cannot be written.
+    """
     from safetensors.torch import save
 
     model.save_pretrained(directory)

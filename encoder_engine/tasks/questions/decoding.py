@@ -49,7 +49,7 @@ class Answer(NamedTuple):
 def n_best(
     windows: Sequence[QuestionWindow], context: str, *, num_best: int, max_tokens: int
 ) -> list[Answer]:
-    """Return the best answers over all windows of a context, best first, each span once.
+    """Return up to ``num_best`` answers over all windows of a context, best first, each span once.
 
     In each window the ``num_best`` best starts and ends are paired, if the end is not before the
     start and the span has at most ``max_tokens`` tokens. Ties go to the earlier window, then start,

@@ -43,7 +43,10 @@ class Span(NamedTuple):
 
 
 class PredictedSpan(NamedTuple):
-    """A predicted span, and its score 1 - P(NULL): the probability that it is an entity."""
+    """A predicted span, and its score 1 - P(NULL): the probability that it is an entity.
+
+    Of a GLiNER model, the score is the probability of the label.
+    """
 
     start: int
     stop: int
@@ -52,7 +55,7 @@ class PredictedSpan(NamedTuple):
 
 
 def crossing(one: Sequence[Any], two: Sequence[Any], *, nested: bool) -> bool:
-    """Return whether two spans exclude each other: they overlap; if ``nested``, only partly."""
+    """Return whether two spans exclude each other: they overlap, if ``nested`` only in part."""
     if one[0] >= two[1] or two[0] >= one[1]:
         return False
     if not nested:
@@ -76,7 +79,7 @@ def select_spans(candidates: Iterable[PredictedSpan], *, nested: bool) -> tuple[
 
 
 def places_in_item(starts: Integers, widths: Integers, num_words: Integers) -> Integers:
-    """Return the index of each span in the list of all spans of its item.
+    """Return each span's index among all spans of its item, in order of width and then of start.
 
     starts: the index of each span's first word in its item. widths: its number of words.
     num_words: the number of words of its item.
@@ -115,8 +118,8 @@ def best_threshold(
 ) -> float:
     """Return the threshold with the highest micro F1; of equally good ones the highest.
 
-    ranked: spans as :func:`select_spans` returns them. The threshold lies half-way between two
-    scores.
+    ranked: spans as :func:`select_spans` returns them. default: the threshold if none is right. The
+    threshold lies half-way between two scores, or the lowest and ``LOWEST_SCORE``.
     """
     found = [
         (span.score, Span(*span[:3]) in wanted)

@@ -91,7 +91,8 @@ def encode_words(
     The items have three columns: ``places`` (:class:`Ragged`: the tokens that are read, as indices
     into the item), ``words`` (:class:`Ragged`: the index of each token's word), and ``num_words``
     of the sentence. Warns of words without a token. ``num_truncated`` counts sentences that lose
-    words, or parts of words, to ``max_length``.
+    words, or parts of words, to ``max_length``. Raises :class:`InputError` for a ``max_length``
+    that special tokens fill.
     """
     if spaced and marks_spaces(tokenizer):
         sentences = [_with_spaces(words) for words in sentences]
@@ -347,7 +348,7 @@ def decode_words(
     """Return the logits of all words, float64 [W, K], and whether each has no token, bool [W].
 
     logits: [M, K] of the tokens in the column ``places`` of ``items``. num_words: the number of
-    words of each example, int64 [N].
+    words of each example, int64 [N]. pooling: how the logits of a word's tokens are joined.
     """
     read = items.ragged("words")
     owners = np.repeat(items.examples, np.diff(read.offsets))

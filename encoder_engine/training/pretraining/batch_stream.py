@@ -49,6 +49,7 @@ class BatchStream:
     ) -> Iterator[StepBatches]:
         """Yield this process's micro-batches of each training step from ``start`` to ``stop - 1``.
 
+        ``position``: where the data of step ``start`` begin.
         ``count``: a function from a step to its number of micro-batches, over all processes.
         """
         steps = self._slices(start, stop, position, count)

@@ -50,7 +50,7 @@ MODULES = "modules.json"
 
 
 def tokenizer_of(corpus: Corpus) -> Tokenizer | None:
-    """Load the tokenizer that a corpus was prepared with; None if it was not saved."""
+    """Load the tokenizer with which a corpus was tokenized; None if its folder has none."""
     source = corpus.directory / TOKENIZER
     return Tokenizer.from_pretrained(source) if source.is_dir() else None
 
@@ -60,7 +60,8 @@ def continue_checkpoint(
 ) -> PretrainingModel:
     """Load an encoder with its masked-language-model head, if any, and add the corpus's new tokens.
 
-    Raises :class:`ConfigError` where the corpus's first tokens are not the checkpoint's.
+    Raises :class:`ConfigError` where the corpus's first tokens are not the checkpoint's, and where
+    the corpus's folder has no tokenizer to compare.
     """
     directory = resolve_directory(path_or_hub_id)
     pieces = _pieces_of_new_tokens(directory, corpus)
@@ -105,9 +106,9 @@ def copy_modules(checkpoint: Path, directory: Path) -> None:
 
 
 def load_masked_lm(path_or_hub_id: str, corpus: Corpus) -> MaskedLM:
-    """Load a masked language model, with its vocabulary reduced to the corpus's tokens.
+    """Load a masked language model, without the spare rows of its table beyond the corpus's tokens.
 
-    Raises :class:`ConfigError` where the corpus has tokens that the checkpoint lacks.
+    Raises :class:`ConfigError` where the corpus's tokens are not exactly the checkpoint's.
     """
     directory = resolve_directory(path_or_hub_id)
     with warnings.catch_warnings():

@@ -23,7 +23,11 @@ __all__ = ["Evaluation"]
 
 
 class Evaluation:
-    """Evaluates a model on the first held-out batches, with the same masks and draws every time."""
+    """Evaluates a model on the first held-out batches, with the same masks and draws every time.
+
+    ``names``: the names of the model's losses. ``num_tokens``: batches are read until they have so
+    many tokens.
+    """
 
     def __init__(
         self,

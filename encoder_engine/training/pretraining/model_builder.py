@@ -57,7 +57,8 @@ class Text(NamedTuple):
 def build_text(recipe: DataRecipe, *, seed: int, verify: bool = True) -> Text:
     """Open the corpus and cut it into sequences; raises :class:`CorpusError` where it is damaged.
 
-    ``verify``: compare its files with their checksums.
+    ``verify``: compare its files with their checksums. Raises :class:`ConfigError` for a recipe
+    that names no corpus.
     """
     if not recipe.corpus:
         raise ConfigError("data.corpus is not set; name a folder that encoder-engine prepare wrote")
@@ -81,7 +82,11 @@ def build_text(recipe: DataRecipe, *, seed: int, verify: bool = True) -> Text:
 def build_objectives(
     recipe: ObjectivesRecipe, data: DataRecipe, corpus: Corpus
 ) -> tuple[Objective, ...]:
-    """Make the training objectives of the encoder or, with ELECTRA, of its generator."""
+    """Make the training objectives of the encoder or, with ELECTRA, of its generator.
+
+    Raises :class:`ConfigError` for masking of salient spans where the corpus or the form of its
+    sequences has no marks of them.
+    """
     vocabulary = corpus.vocabulary
     if recipe.unit == "salient" and not corpus.has_salient:
         raise ConfigError(
@@ -120,7 +125,10 @@ def build_objectives(
 def build_model(
     recipe: TrainingRecipe, corpus: Corpus, objectives: tuple[Objective, ...]
 ) -> TrainingModel:
-    """Make the model to pretrain: with random weights by the recipe's seed, or a checkpoint's."""
+    """Make the model to pretrain: with random weights by the recipe's seed, or a checkpoint's.
+
+    Raises :class:`ConfigError` for settings that exclude each other or do not fit the corpus.
+    """
     torch.manual_seed(recipe.run.seed)
     wanted = recipe.objectives
     if recipe.model.checkpoint is not None:

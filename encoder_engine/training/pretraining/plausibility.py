@@ -36,7 +36,7 @@ def warn_of_repetition(recipe: TrainingRecipe, text: Text) -> None:
 
 
 def warn_of_divergence(scores: dict[str, float], vocab_size: int) -> None:
-    """Warn if the loss is NaN or above 1.5 ln V; ln V is the loss of uniform guessing."""
+    """Warn if the MLM loss is NaN or above 1.5 ln V, V = ``vocab_size``; even guessing has ln V."""
     guessing = math.log(vocab_size)
     loss = scores.get("mlm_loss", 0.0)
     # The last step may leave weights of which NaN comes out, and a comparison with NaN is false.

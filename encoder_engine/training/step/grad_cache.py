@@ -40,8 +40,9 @@ def couple(
     prepare: Callable[[int], None],
     casting: Callable[[], AbstractContextManager[Any]],
 ) -> tuple[list[Inputs], Tensor]:
-    """Return a step's micro-batches with their vectors' gradients, and this rank's loss sums.
+    """Compute a step's coupled loss, and its gradient on the vectors of each micro-batch.
 
+    Returns the micro-batches with these gradients, and this rank's sum of each loss.
     scales: the factor of each loss's sum in the loss that is differentiated.
     prepare: called with the number of a micro-batch before it is computed; seeds its dropout.
     casting: a function that makes the context of forward passes (autocast).

@@ -128,7 +128,7 @@ class Gradients:
     def loss(self, inputs: Inputs, scales: Mapping[str, float]) -> tuple[Tensor, Tensor]:
         """Return the scalar to differentiate for a micro-batch, and the sum of each loss.
 
-        The sums are float64 [losses]; zeros if the micro-batch comes with its vectors' gradient.
+        The sums are float64 [losses]; float32 zeros if the micro-batch has its vectors' gradient.
         """
         found = self._computed(inputs.to(self._world.device))
         if inputs.gradient is not None:

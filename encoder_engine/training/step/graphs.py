@@ -97,7 +97,7 @@ class StepGraphs:
         return self._update is not None and any(part.graph for part in self._parts.values())
 
     def begin(self, parts: Sequence[Inputs]) -> None:
-        """Begin a step: zero the loss totals; capture graphs of layouts that ``parts`` repeat."""
+        """Zero ``totals``; capture graphs for micro-batches of the step whose layout is known."""
         self.totals.zero_()
         if not uses_graphs(self._device):
             if self._device.type != "cuda":

@@ -42,7 +42,7 @@ IGNORED = -100
 
 
 def find_heads(model_type: str) -> dict[str, HeadLayout]:
-    """Return a family's heads that read few of the encoder's rows in training, by class name."""
+    """Return, by transformers' class name, the heads that read few encoder rows in training."""
     tasks = ("masked-lm", "sequence-classification")
     layouts = find_family(model_type).layouts
     return {layout.architecture: layout for layout in layouts if layout.task in tasks}

@@ -67,7 +67,7 @@ RUNNING: ContextVar[ReadRows | None] = ContextVar("RUNNING", default=None)
 
 
 def find_read(input_ids: Tensor) -> ReadRows | None:
-    """Return the rows that the head reads in the running call with these ids; None: all."""
+    """Return the rows that the head reads, if the running call has these ids; None: all rows."""
     read = RUNNING.get()
     return read if read is not None and read.input_ids is input_ids else None
 
