@@ -165,7 +165,7 @@ def read_jsonl(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Row]:
 
 
 def read_objects(stream: BinaryIO, place: Place) -> Iterator[dict[str, Any]]:
-    """Yield the JSON object of each line and advance ``place``; bad lines go to its ``skip``."""
+    """Yield each line's JSON object and advance ``place``; bad lines go to ``reading.skip``."""
     lines = JsonLines(place)
     for line in read_lines(stream, place, lines.limit):
         try:

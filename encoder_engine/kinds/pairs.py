@@ -189,7 +189,10 @@ class CausalPairs(Pairs):
     def resolve(
         self, *, prompt: str | None = None, prompt_name: str | None = None, **keywords: Any
     ) -> ScoreOptions:
-        """Validate the keywords of a call, whose prompt is the instruction to the model."""
+        """Validate the keywords of a call, whose prompt is the instruction to the model.
+
+        Raises :class:`InputError` for a prompt of the call if the format has no place for one.
+        """
         options = super().resolve(prompt=prompt, prompt_name=prompt_name, **keywords)
         is_given = prompt is not None or prompt_name is not None
         if is_given and options.prompt and not self._format.takes_prompt:

@@ -175,7 +175,10 @@ class Predictor(Model):
         )
 
     def columns(self, predictions: list[Any]) -> PredictedRows:
-        """Return predictions as the columns of a table: values by name, and their types."""
+        """Return predictions as the columns of a table: values by name, and their types.
+
+        Raises :class:`UnsupportedFeatureError` for a class whose predictions have no columns.
+        """
         del predictions
         raise UnsupportedFeatureError(f"{type(self).__name__} has no columns of predictions")
 

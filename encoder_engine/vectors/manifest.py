@@ -72,8 +72,9 @@ def rows_name(number: int) -> str:
 
 
 def digest(value: Mapping[str, Any], before: str = "") -> str:
-    """Return the SHA-256 of a JSON object, without its own digest, chained to one ``before``.
+    """Return the SHA-256, in hex digits, of a JSON object without the digest that it records.
 
+    ``before``: the digest of the object before it, with which the lines of a journal are chained.
     Layout and order of keys do not matter; every key, type and value does.
     """
     rest = {key: part for key, part in value.items() if key != DIGEST_KEY}

@@ -116,8 +116,8 @@ class ListSettings(RetrievalTask[Vectors]):
 class LateInteractionSettings(ListSettings[npt.NDArray[np.float32]]):
     """The settings of the late-interaction task.
 
-    A setting that is empty, None or 0 is taken from the checkpoint if that is a late-interaction
-    model, else from the default in brackets.
+    A setting that is None or 0 is taken from the checkpoint if that is a late-interaction model,
+    else from the default in brackets.
     ``dimension``: features of a token's vector (128).
     ``query_length``: the most tokens of a query (32); ``document_length``: of a document (the
     encoder's limit).
