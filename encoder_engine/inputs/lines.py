@@ -116,7 +116,7 @@ class JsonLines:
         self._blank = _BlankLines(place, "remove it (sed '/^[[:space:]]*$/d')")
 
     def record(self, line: bytes | None) -> dict[str, Any] | None:
-        """Return the object of a line, None for a blank line; :class:`RowError` for a bad line.
+        """Return a line's JSON object, or None if it is blank; raises :class:`RowError` if bad.
 
         ``line`` None: a line over the limit.
         """

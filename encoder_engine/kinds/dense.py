@@ -271,5 +271,5 @@ class RoutedDense(Dense):
         return {**super().describe(options), "default_route": self._route, "queries": facts}
 
     def of_request(self, request: Any) -> dict[str, Any]:
-        """Return the keywords of :meth:`resolve` in a request: normalization, dimension, route."""
+        """Return a request's arguments for :meth:`resolve`: normalization, dimension and route."""
         return {**super().of_request(request), "route": route_of(request)}

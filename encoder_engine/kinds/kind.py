@@ -148,7 +148,7 @@ class Kind(ABC):
         return len(row)
 
     def of_request(self, request: Any) -> dict[str, Any]:
-        """Return the keywords of :meth:`resolve` for a server's request, without its prompt."""
+        """Return a server request's arguments for :meth:`resolve`, without its prompt."""
         del request
         return {}
 

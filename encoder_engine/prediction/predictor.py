@@ -209,7 +209,7 @@ class Predictor(Model):
 
     @property
     def module(self) -> TaskModel:
-        """The model as a PyTorch module; :class:`UnsupportedFeatureError` if there is no module."""
+        """The model as a PyTorch module; raises :class:`UnsupportedFeatureError` without one."""
         if self.engine is self.model and self.engine.name == "torch":
             raise UnsupportedFeatureError(
                 "of this model PyTorch computes the encoder alone: engine.encoder"

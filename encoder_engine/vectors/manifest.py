@@ -117,7 +117,7 @@ def read_manifest(folder: Path, error: type[EncoderEngineError]) -> dict[str, An
 
 
 def check_plan(plan: Any) -> None:
-    """Raise :class:`UnexpectedValueError` if a plan lacks a key, or a value has another type."""
+    """Raise :class:`UnexpectedValueError` if a run's plan lacks a key or has a wrong type."""
     _check(record_value(plan, "plan"), _PLAN)
 
 
@@ -232,7 +232,7 @@ _MANIFEST: dict[str, Any] = {
 
 
 def record_value(value: Any, path: str = "") -> JsonValue:
-    """Wrap a value of a manifest; wrong types will raise :class:`UnexpectedValueError`."""
+    """Return a manifest's value as one whose readers raise :class:`UnexpectedValueError`."""
     return JsonValue(value, JsonSource(name="", error=UnexpectedValueError, mend=""), path)
 
 

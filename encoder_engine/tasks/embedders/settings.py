@@ -101,7 +101,7 @@ class ListSettings(RetrievalTask[Vectors]):
         return False
 
     def fit(self, examples: Sequence[RetrievalExample]) -> Self:
-        """Return the task with a loss that fits the training rows.
+        """Return the task with its loss: the configured one, or one chosen by the rows' columns.
 
         Raises :class:`InputError` for no row, and for rows that lack what the loss needs.
         """
