@@ -149,7 +149,7 @@ class Pairs(Kind):
         return {**super().describe(options), "pooling": list(modes)}
 
     def of_request(self, request: Any) -> dict[str, Any]:
-        """Return a server request's arguments for :meth:`resolve`: no activation of raw scores."""
+        """Return a request's arguments for :meth:`resolve`: ``"identity"`` for raw scores."""
         return {"activation": "identity"} if request.raw_scores else {}
 
 
