@@ -131,7 +131,10 @@ def measure_preferences(
 
 
 def summarise_preferences(differences: Values, *, samples: int = 1000, seed: int = 0) -> Preference:
-    """Return the means of what :func:`measure_preferences` returned, with intervals."""
+    """Return a model's mean preference, given what :func:`measure_preferences` returned for it.
+
+    samples, seed: of the bootstrap for the intervals.
+    """
     preferred = 50.0 * (1.0 + np.sign(differences[:, 0]))
     whole, each, share = (
         _interval(values, samples, seed) for values in (*differences.T, preferred)
@@ -142,7 +145,10 @@ def summarise_preferences(differences: Values, *, samples: int = 1000, seed: int
 def compare_preferences(
     multilingual: Values, monolingual: Values, *, samples: int = 1000, seed: int = 0
 ) -> Accent:
-    """Return the accent, given what :func:`measure_preferences` returned for two models."""
+    """Return the accent, given what :func:`measure_preferences` returned for two models.
+
+    Raises :class:`InputError` unless both are of equally many pairs.
+    """
     if multilingual.shape != monolingual.shape:
         raise InputError(
             f"{len(multilingual)} and {len(monolingual)} pairs were measured; give the same pairs"

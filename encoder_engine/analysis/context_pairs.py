@@ -94,6 +94,9 @@ def score_pairs(
     """Choose a cosine threshold on the pairs of half of the words; score it on the other pairs.
 
     vectors_of: a function from words to vectors, [n, D], such as :func:`word_vectors`.
+    zscore: standardise the vectors by it; None: not. seed: of drawing the half.
+
+    Raises :class:`InputError` for pairs of fewer than two different words.
     """
     lemmas = sorted({pair.first.lemma for pair in pairs})
     if len(lemmas) < 2:

@@ -64,7 +64,8 @@ def read_edges(
 
     ``.conllu``: each word has its ``upos``, ``xpos`` or another column; ``deprel`` labels the pair
     of a word and its head, without the root. ``.conll``: each word has its tag. ``.jsonl``: edge
-    probing's rows with ``text`` and ``targets`` of ``span1``, ``span2`` and ``label``.
+    probing's rows with ``text`` and ``targets`` of ``span1``, ``span2`` and ``label``, or rows with
+    lists of ``words`` and of their labels in ``column``.
 
     num_rows: the number of sentences to read; None: all.
 

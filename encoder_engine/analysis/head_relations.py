@@ -52,7 +52,8 @@ class RelationScore(NamedTuple):
 def score_relations(subject: Subject, edges: EdgeSet, *, least: int = 50) -> list[RelationScore]:
     """Return the best attention head of each syntactic relation, the most frequent relation first.
 
-    ``least``: relations of fewer pairs of words are left out.
+    ``edges``: pairs of a word and its syntactic head, labelled by their relation. ``least``:
+    relations of fewer pairs are left out.
     """
     pairs: dict[int, list[tuple[int, int, str]]] = {}
     for edge in edges.edges:

@@ -108,7 +108,7 @@ def standardise_embedder(embedder: Embedder, texts: Sequence[str]) -> Embedder:
 
     The z-scores are a dense layer after the embedder's modules, before normalization, so that
     ``save_pretrained`` writes a directory that every loader of sentence-transformers reads. Dead
-    features (of hardly any deviation) are 0.
+    features (of hardly any deviation) are 0. Raises :class:`UnsupportedFeatureError` for a Router.
     """
     embedder.refuse_routes()
     zscore = ZScore.fit(embedder.encode(texts, normalize_embeddings=False))

@@ -84,7 +84,8 @@ def fit_probe(
 ) -> FittedProbe:
     """Train a probe on hidden states, float32 [L, n, D], with labels, int64 [n].
 
-    hidden: features of the hidden layer; 0: a linear probe.
+    hidden: features of the hidden layer; 0: a linear probe. penalty: the factor of the squared
+    weights. steps: the most steps of L-BFGS. seed: of the initial weights.
     """
     num_layers, number, width = states_LND.shape
     with torch.random.fork_rng(devices=[]):

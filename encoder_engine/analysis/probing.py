@@ -32,7 +32,10 @@ __all__ = ["LayerProbe", "MixProbe", "ProbeData", "probe_layers", "probe_mixes"]
 
 @dataclass(frozen=True, kw_only=True)
 class LayerProbe:
-    """The accuracy, in percent, of a probe on one layer, for the task and for the control task."""
+    """The accuracy, in percent, of a probe on one layer, for the task and for the control task.
+
+    ``control``: NaN without a control task. ``converged``: whether the fit of both converged.
+    """
 
     layer: int
     accuracy: float

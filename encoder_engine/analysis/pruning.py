@@ -33,7 +33,8 @@ __all__ = ["check_cut", "cut_heads", "least_important", "random_heads", "zero_he
 def least_important(importance: Sequence[npt.NDArray[np.float64]], number: int) -> list[Head]:
     """Return the ``number`` attention heads (block, head) of the least importance.
 
-    A block's importances are divided by their Euclidean norm, as Michel et al. (2019) do.
+    A block's importances are divided by their Euclidean norm, as Michel et al. (2019) do. Raises
+    :class:`InputError` for more heads than there are.
     """
     shares = [found / max(float(np.linalg.norm(found)), 1e-300) for found in importance]
     heads = [(block, head) for block, found in enumerate(shares) for head in range(len(found))]
@@ -102,9 +103,9 @@ def cut_heads(encoder: Encoder, heads: Sequence[Head]) -> None:
 
     Such an encoder is faster. ``save_pretrained`` names the heads in the configuration's
     ``pruned_heads``, which transformers reads before its fifth version; :func:`zero_heads` keeps
-    the shape that every version loads. Raises :class:`UnsupportedFeatureError` for attention whose
-    heads share keys, norms or biases, and for a block that would lose all heads; the encoder is
-    then as it was.
+    the shape that every version loads. Raises :class:`InputError` for a head that does not exist,
+    and :class:`UnsupportedFeatureError` for attention whose heads share keys, norms or biases, and
+    for a block that would lose all heads; the encoder is then as it was.
     """
     check_cut(encoder, heads)
     removed = _by_block(heads)

@@ -63,7 +63,11 @@ def prune_curve(
     points: int,
     seed: int = 0,
 ) -> list[CurvePoint]:
-    """Score a model with 0 up to all of its attention heads removed, at ``points`` even steps."""
+    """Score a model with 0 up to all of its attention heads removed, at ``points`` even steps.
+
+    ``importance``: of the heads of each block, see :func:`head_importance`. ``seed``: of the heads
+    that are drawn at random for comparison.
+    """
     encoder = predictor.module.encoder
     num_heads = sum(map(len, importance))
     numbers = np.unique(np.linspace(0, num_heads, min(points, num_heads) + 1).astype(np.int64))

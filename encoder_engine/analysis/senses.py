@@ -128,7 +128,8 @@ def score_senses(
 ) -> SenseScores:
     """Predict the senses of test words by training words, and score the predictions.
 
-    ``zscore``: standardise all vectors by it before they are compared; None: not.
+    ``zscore``: standardise all vectors by it before they are compared; None: not. Raises
+    :class:`InputError` if no test word has a lemma of a training word.
     """
     if zscore is not None:
         train_vectors, test_vectors = zscore.apply(train_vectors), zscore.apply(test_vectors)

@@ -63,7 +63,7 @@ class StaticWords:
         return int(self.vectors(words).any(1).sum())
 
     def neighbours(self, word: str, number: int = 3) -> list[str]:
-        """Return the ``number`` vocabulary words of greatest cosine; [] for an unknown word."""
+        """Return up to ``number`` other words of greatest cosine; [] for an unknown word."""
         vector = self.embedder.encode([word], normalize_embeddings=True)[0]
         if not vector.any():
             return []

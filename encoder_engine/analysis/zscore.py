@@ -37,7 +37,10 @@ class ZScore:
 
     @classmethod
     def fit(cls, vectors_ND: Vectors) -> Self:
-        """Measure mean and deviation of each feature of [N, D]: N >= 2, finite, not all equal."""
+        """Measure mean and deviation of each feature of vectors, [N, D].
+
+        Raises :class:`InputError` for fewer than two vectors, NaN or infinity, or equal vectors.
+        """
         wide = np.asarray(vectors_ND, np.float64)
         if wide.ndim != 2 or len(wide) < 2 or not np.isfinite(wide).all():
             raise InputError(

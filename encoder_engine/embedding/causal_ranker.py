@@ -68,16 +68,16 @@ DEFAULT_FAMILY = "qwen3"
 class CausalRanker(Ranker):
     """Scores pairs of a query and a document by the answer of a causal model.
 
-    template: the text around query and document; None: those of Qwen3-Reranker, for a model of its
+    template: the text around query and document; None: that of Qwen3-Reranker, for a model of its
         family.
-    answers: the tokens of the positive and of the negative answer, or of the positive alone; None:
-        the template's words.
+    answers: the token ids of the positive and of the negative answer, or of the positive alone;
+        None: those of the template's words.
     activation: ``"sigmoid"``, the probability of the positive answer among the two, or
         ``"identity"``, its log-odds.
 
-    Raises :class:`ConfigError` where the tokenizer has more tokens than the model, there is no
-    template, an answer is not one token, there are more than two answers, or the template's body
-    lacks the query or the document.
+    Raises :class:`ConfigError` where there is no template, the template's body lacks the query or
+    the document, ``max_seq_length`` leaves no room for a pair, an answer is not one token of the
+    model, there are more than two answers, or special tokens lie beyond the model's vocabulary.
     """
 
     def __init__(
@@ -187,7 +187,7 @@ class CausalRanker(Ranker):
         instruction: the task in words; None: the directory's default prompt, or the template's.
         prompt, prompt_name: the task as a text, or as the name of a prompt of the directory.
         on_truncation: see :meth:`Embedder.encode`; a pair longer than ``max_seq_length`` loses the
-            tail of its document.
+            tail of its document, or of its longer text if there is no template.
 
         Raises :class:`InputError` with the row for a pair without a token. Other options and
         exceptions: see :meth:`Ranker.score`.

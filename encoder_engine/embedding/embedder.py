@@ -64,7 +64,8 @@ class Embedder(DenseMethods):
     """Turns texts into vectors as sentence-transformers would with the same directory.
 
     An embedder is safe to call from several threads: a call changes no state, except that the
-    encoder is put into evaluation mode.
+    encoder is put into evaluation mode, and that batches become smaller after one has exceeded the
+    device's memory.
 
     queries: the embedder of queries, for a directory with a Router, where queries and documents
         have modules of their own. All other attributes, such as ``max_seq_length``, are then those
@@ -72,8 +73,9 @@ class Embedder(DenseMethods):
     default_route: with ``queries``, whether :meth:`encode` treats texts as queries or documents.
 
     ``encoder``, ``tokenizer`` and ``recipe`` must belong together. Raises :class:`ConfigError`
-    where a token id would lie outside the encoder's vocabulary, where the pooling was made for
-    another width, or where ``max_seq_length`` leaves no room for a token.
+    where special tokens lie beyond the encoder's vocabulary, where the pooling was made for another
+    width, or where ``max_seq_length`` leaves no room for a token. A text with another token beyond
+    the vocabulary raises :class:`TextError` when it is embedded.
     """
 
     def __init__(
@@ -234,6 +236,11 @@ class Embedder(DenseMethods):
     ) -> Self:
         """Load a sentence-transformers directory, or a plain transformers one with mean pooling.
 
+        device: ``"cpu"``, ``"cuda"``, ``"cuda:1"``, ...; ``"auto"``: a GPU if there is one, but the
+            CPU for int8.
+        dtype: ``"float32"``, ``"bfloat16"``, ...; ``"auto"``: float32, and with int8 bfloat16 where
+            the CPU computes it.
+        quantization: ``"int8"`` rounds the weights of the blocks' dense layers, on a CPU.
         pooling: the mode or modes (``"mean"``, ``"cls"``, ...) instead of the directory's. Where
             neither names one, mean pooling with a :class:`DefaultPoolingWarning`.
         max_seq_length: replaces the directory's limit.
@@ -344,8 +351,9 @@ class Embedder(DenseMethods):
         tokens, each with the special tokens and the prompt. Neighbouring chunks share ``overlap``
         tokens (None: an eighth of a chunk). ``chunk_pooling`` joins the chunk vectors: ``"mean"``,
         ``"weighted"`` by tokens, or ``"max"``; the result is normalised if the chunk vectors are. A
-        text that fits in one chunk gets exactly the vector of :meth:`encode`. Other options and
-        exceptions: see :meth:`encode`.
+        text that fits in one chunk gets exactly the vector of :meth:`encode`. Raises
+        :class:`UnsupportedFeatureError` if :meth:`encode` embeds texts by ``queries``. Other
+        options and exceptions: see :meth:`encode`.
         """
         check_names("encode_long", options, EncodeKeywords)
         self._refuse_default_queries()
@@ -368,7 +376,7 @@ class Embedder(DenseMethods):
         """Embed every token without pooling, including special tokens and the prompt's tokens.
 
         Indexing the :class:`TokenVectors` by i gives the vectors of text i, float32 [n, D]. Options
-        and exceptions: see :meth:`encode`.
+        and exceptions: see :meth:`encode` and, for a model with ``queries``, :meth:`encode_long`.
         """
         self._refuse_default_queries()
         kind, opened = self.kinds()["tokens"], open_texts(texts)

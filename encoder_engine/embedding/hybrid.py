@@ -52,7 +52,8 @@ class HybridEmbedder(OverEmbedder):
     weigh: the layer that computes each token's weight; weights above 0 are kept.
     project: the layer that projects each token for late interaction.
 
-    Raises :class:`ConfigError` for layers of another width than the encoder's.
+    Raises :class:`ConfigError` for layers of another width than the encoder's and for a ``weigh``
+    that makes several weights, and :class:`UnsupportedFeatureError` for an embedder with a Router.
     """
 
     def __init__(self, embedder: Embedder, weigh: DenseModule, project: DenseModule) -> None:
@@ -111,9 +112,9 @@ class HybridEmbedder(OverEmbedder):
         return cls(embedder, *heads)
 
     def kinds(self) -> dict[str, Kind]:
-        """Return {"hybrid": ...}, how all outputs are computed in one pass, and the same of each.
+        """Return the kinds of results ``hybrid``, ``dense``, ``sparse`` and ``tokens``, by name.
 
-        The outputs are ``dense``, ``sparse`` and ``tokens``; see :meth:`Model.kinds`.
+        ``hybrid`` computes the three others in one pass. See :meth:`Model.kinds`.
         """
         return {
             "hybrid": self._kind(OUTPUTS),

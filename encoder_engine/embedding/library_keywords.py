@@ -289,7 +289,7 @@ def resolve_sparse_output(
 def refuse_forms(keywords: Mapping[str, Any], ours: str) -> None:
     """Raise :class:`InputError` for keywords that ask for a tensor, or for one vector of a text.
 
-    ``ours``: the class that the method returns, which holds several arrays; for the message.
+    ``ours``: how the arrays of the result are written, such as ``found.dense``; for the message.
     """
     if keywords.get("convert_to_tensor") or not keywords.get("convert_to_numpy", True):
         raise InputError(

@@ -88,13 +88,16 @@ class MultiVectorEmbedder(OverEmbedder, TaskMethods):
 
     projection_ND: projects the encoder's D features to N, without a bias; kept as float32.
     skipped: ids of the tokens of documents that get no vector.
+    normalized: whether token vectors are scaled to length 1.
     modules: the modules after the encoder, instead of ``projection_ND``.
     mask: the rule for tokens without a vector, instead of ``skipped``.
     query_length, document_length: the most tokens; None: the embedder's limit.
     expansion: how queries are padded with mask tokens; None: not at all.
 
     Queries begin with the embedder's prompt ``query``, and are padded where the model expands them;
-    documents begin with ``document``. Compare the vectors by :func:`max_similarity`.
+    documents begin with ``document``. Compare the vectors by :func:`max_similarity`. Raises
+    :class:`ConfigError` for modules of another width, and for queries padded beyond the encoder's
+    positions.
     """
 
     def __init__(

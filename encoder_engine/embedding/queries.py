@@ -129,7 +129,10 @@ class TensorKeywords(EncodeKeywords, LibraryKeywords, total=False):
 
 
 class DenseMethods(QueryMethods):
-    """The methods of an embedder that makes one vector of each text."""
+    """The methods of an embedder that makes one vector of each text.
+
+    default_truncation: the ``on_truncation`` of calls of :meth:`encode` that do not give one.
+    """
 
     default_truncation: ClassVar[OnTruncation] = "warn"
 
@@ -196,9 +199,11 @@ class DenseMethods(QueryMethods):
         prompt_name: instead of ``prompt``, the name of one of the directory's prompts.
         normalize_embeddings: True scales vectors to length 1, False leaves them as pooled; None:
             the directory's setting.
-        truncate_dim: the number of leading features to keep; vectors are normalized afterwards.
+        truncate_dim: the number of leading features to keep; vectors that are normalized are
+            normalized afterwards.
         precision: see :func:`quantize_vectors`.
         batch_tokens: the most tokens of a batch.
+        show_progress_bar: draw a bar on standard error, if that is a terminal.
         output: ``"numpy"``, or ``"torch"`` for a tensor on the CPU.
         on_truncation: texts longer than ``max_seq_length`` are truncated: ``"warn"`` issues one
             :class:`TruncationWarning`, ``"ignore"`` none, ``"error"`` raises
@@ -247,7 +252,7 @@ class DenseMethods(QueryMethods):
         on_truncation: Literal["ignore", "error"] = "ignore",
         **options: Unpack[EncodeKeywords],
     ) -> Iterator[EmbeddedWindow]:
-        """Embed a stream of any length in constant memory, 4,096 texts at a time.
+        """Embed a stream of any length in constant memory, up to 4,096 texts at a time.
 
         Windows are in the order of the texts; each has counts of tokens and truncated texts and the
         seconds spent. Options are validated before the first window. Options and exceptions: see

@@ -84,7 +84,8 @@ class Ranker(Model):
 
     ``activation`` turns logits into scores: ``"sigmoid"``, ``"softmax"``, ``"identity"``, ...
     ``recipe``: for an encoder without a head, the pooling and modules that compute logits.
-    Raises :class:`ConfigError` where the tokenizer has more tokens than the model.
+    Raises :class:`ConfigError` where special tokens lie beyond the model's vocabulary; a pair with
+    another token beyond it raises :class:`TextError` when it is scored.
     """
 
     _recipe: PoolingRecipe | None = None
@@ -314,7 +315,7 @@ class Ranker(Model):
         """Write the directory of a ``CrossEncoder``: classifier, tokenizer, prompts, card.
 
         Exceptions: see :meth:`Embedder.save_pretrained`; :class:`UnsupportedFeatureError` for a
-        model in int8.
+        model in int8, and for one of Pooling and Dense modules.
         """
         if self._recipe is not None:
             raise UnsupportedFeatureError(

@@ -41,7 +41,8 @@ __all__ = ["Scorer"]
 class Scorer(Model):
     """Scores texts by their log-probability under a causal model, in nats.
 
-    Raises :class:`ConfigError` where the tokenizer has more tokens than the model.
+    Raises :class:`ConfigError` where special tokens lie beyond the model's vocabulary; a text with
+    another token beyond it raises :class:`TextError` when it is scored.
     """
 
     engine: EncoderEngine

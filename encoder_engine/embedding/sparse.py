@@ -88,6 +88,8 @@ class SparseEmbedder(TaskMethods):
     encoded like documents.
     default_route: with ``query_weights``, whether :meth:`encode` treats texts as queries or
     documents.
+
+    Raises :class:`ConfigError` for ``query_weights`` of another vocabulary than the model's.
     """
 
     engine: EncoderEngine

@@ -116,7 +116,7 @@ class JsonLines:
         self._blank = _BlankLines(place, "remove it (sed '/^[[:space:]]*$/d')")
 
     def record(self, line: bytes | None) -> dict[str, Any] | None:
-        """Return the object of a line, None for a blank line; :class:`RowError` for a bad line.
+        """Return a line's JSON object, or None if it is blank; raises :class:`RowError` if bad.
 
         ``line`` None: a line over the limit.
         """
@@ -165,7 +165,7 @@ def read_jsonl(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Row]:
 
 
 def read_objects(stream: BinaryIO, place: Place) -> Iterator[dict[str, Any]]:
-    """Yield the JSON object of each line and advance ``place``; bad lines go to its ``skip``."""
+    """Yield each line's JSON object and advance ``place``; bad lines go to ``reading.skip``."""
     lines = JsonLines(place)
     for line in read_lines(stream, place, lines.limit):
         try:

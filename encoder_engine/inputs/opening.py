@@ -73,7 +73,8 @@ def open_source(name: str) -> Iterator[BinaryIO]:
 def open_packed(name: str) -> Iterator[tuple[BinaryIO, str | None]]:
     """Open an input with decompression; yield its stream and its compression.
 
-    The suffix tells the compression; without such a suffix, the first bytes do.
+    The suffix tells the compression; without such a suffix, the first bytes do. Raises
+    :class:`ReadError` for an input that cannot be opened, read or decompressed.
     """
     with ExitStack() as stack:
         try:

@@ -34,8 +34,8 @@ T = TypeVar("T")
 class Inputs:
     """Input files in the order given; iterating yields their rows.
 
-    found: files that a directory or glob expanded to; some of these may be empty, but not all.
-    total_bytes: the size of all files; None with standard input or a compressed file.
+    found: files that a directory or glob expanded to; unlike a named file, they may be empty.
+    total_bytes: the size of all files; None unless all are local files without compression.
     recognised: the formats and compressions detected from content, by file; of a stream, after it
     was read.
     """

@@ -21,7 +21,7 @@ class Record(NamedTuple):
 
     ``values``: the values by the names of their columns.
     ``file``: the name of the file; empty for values of the caller.
-    ``number``: its line or row in the file, from 1.
+    ``number``: its line or row in the file, from 1; ``unit``: the word for what it counts.
     ``row``: its index among all rows that are read, from 0.
     ``keywords``: the arguments that named the columns, such as ``{"text": "column="}``, for errors.
     """

@@ -162,7 +162,10 @@ class Place:
         return value
 
     def row_of(self, value_of: Callable[[str], object]) -> Row:
-        """Make a row from a record's values by column; raises :class:`RowError` for a bad one."""
+        """Make a row from a record, given as a function from a column's name to its value.
+
+        Raises :class:`RowError` for a value that cannot be used.
+        """
         columns = self.reading.columns
         text = self.text(value_of(columns.text), columns.text)
         pair = None if columns.pair is None else self.text(value_of(columns.pair), columns.pair)

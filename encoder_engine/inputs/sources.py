@@ -52,7 +52,7 @@ def find_sources(
     A directory stands for the files below it in the order of their names, without hidden files and
     names that begin with ``_``. The first line of a file of unknown suffix shows its format; see
     :func:`recognise`, also for ``columns``. Raises :class:`ReadError` for a name that matches no
-    file, or a file of unknown format.
+    file, or a file of unknown format, and :class:`InputError` for no name or a second ``-``.
     """
     if not names:
         raise InputError("no input given; name files, or - for standard input")

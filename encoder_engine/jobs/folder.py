@@ -382,7 +382,11 @@ class ShardFolder:
         self._missing.discard(shard.number)
 
     def complete(self, skipped: SkippedRows) -> None:
-        """Finish the last shard, then write the manifest."""
+        """Finish the last shard, then write the manifest.
+
+        Raises :class:`OutputError` if there is no row, and :class:`ResumeError` if the inputs ended
+        before the rows that the folder holds already.
+        """
         self._finish_shard()
         if not self._records:
             raise OutputError(f"{self._folder} would hold no rows; nothing is written")

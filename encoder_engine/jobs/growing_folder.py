@@ -233,7 +233,7 @@ class GrowingFolder(ShardFolder):
             shutil.rmtree(self._place, ignore_errors=True)
 
     def complete(self, skipped: SkippedRows) -> None:
-        """Finish the last shard of new rows, and replace the folder by the next generation."""
+        """Finish the last shard; if any row changed, replace the folder by the next generation."""
         self._finish_shard()
         self._refuse_shorter()
         changed = self._known.outdated(missing=False)

@@ -80,7 +80,7 @@ class DatasetJob:
 
     @property
     def shard_rows(self) -> int | None:
-        """The ``shard_rows`` of the call; None: all rows go into one file."""
+        """The fixed number of rows of a shard; None: it varies, or there are no shards."""
         return self.options.shard_rows if self.sharded else None
 
     @property

@@ -29,8 +29,8 @@ class Journal:
     """The plan of a run and its finished shards, in an append-only file.
 
     Each line holds the SHA-256 of itself and of the line before, so a changed, lost or moved line
-    is detected. A last line cut short by a kill or a full disk is dropped, and its shard is made
-    again. Reading changes nothing.
+    is detected and raises :class:`OutputError`. A last line cut short by a kill or a full disk is
+    dropped, and its shard is made again. Reading changes nothing.
 
     skipped: whether this run wrote the list of skipped rows in the folder.
     overwriting: whether an overwriting run began this journal; an overwriting run then resumes it

@@ -96,7 +96,9 @@ def run_job(
 ) -> DatasetSummary:
     """Compute the results of all rows of a job, and write them.
 
-    ``watch``: called after each window with the summary and the bytes read.
+    ``load_seconds``: the time that loading the model took, for the summary. ``watch``: called after
+    each window with the summary and the bytes read. Raises :class:`RunInterrupted` on the interrupt
+    key; other exceptions: see :meth:`Embedder.encode_dataset`.
     """
     start = time.perf_counter()
     model, call = kind.model, _call_for(job, kind)

@@ -103,7 +103,8 @@ class WorkerPool:
         """Yield each window with its results, or None if ``done`` says its shard is finished.
 
         Two windows per worker are computed in advance. An exception of ``windows`` is raised after
-        the windows before it.
+        the windows before it. Raises :class:`WorkerError` if a worker process ends, and
+        :class:`ConfigError` if the files hold another model than the one in memory.
         """
         import multiprocessing
         from concurrent.futures import ProcessPoolExecutor

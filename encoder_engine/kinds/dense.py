@@ -74,7 +74,8 @@ class Dense(Kind):
     def _count_prompt_tokens(self, prompt: str) -> int:
         """Return the number of leading tokens that pooling leaves out: opening [CLS] and prompt.
 
-        0 without a prompt, or if the model pools it.
+        0 without a prompt, or if the model pools it. Raises :class:`InputError` for a prompt that
+        fills the limit of tokens.
         """
         if not prompt or self.recipe.include_prompt:
             return 0
@@ -90,7 +91,7 @@ class Dense(Kind):
         return len(ids) - int(closed)
 
     def notice(self, options: Options) -> TruncationNotice:
-        """Return a counter of a call's truncated texts, whose warning's advice fits the limit."""
+        """Return a counter of truncated texts, whose warning says how to embed them whole."""
         positions, limit = self.model.engine.spec.max_length, self.model.max_seq_length
         room = "" if positions is None else f" (the model has {positions} positions)"
         may_raise = positions is None or (limit or 0) < positions
@@ -125,7 +126,7 @@ class Dense(Kind):
         return vectors
 
     def join(self, parts: list[Any], options: Options) -> Any:
-        """Concatenate the vectors of successive parts of the input; without a window [0, D]."""
+        """Concatenate the vectors of successive parts of the input; [0, D] if there is no part."""
         if len(parts) == 1:
             return parts[0]
         return np.concatenate([self.no_vectors(options), *parts])
@@ -152,7 +153,9 @@ class Dense(Kind):
 
 
 class StaticDense(Dense):
-    """The :class:`Kind` of static vectors, [n, D]: means of a table's rows; zeros without a token.
+    """The :class:`Kind` of static vectors, [n, D]: means of a table's rows.
+
+    A text without a token gets a vector of zeros.
 
     cut: the most characters of a text; None: no limit.
     rules: the library whose treatment of long texts applies, see :class:`StaticSettings`.
@@ -174,7 +177,7 @@ class StaticDense(Dense):
         return TruncationNotice(options.on_truncation, limit=self.model.max_seq_length)
 
     def tokenize(self, rows: list[str], options: Options) -> WindowRows:
-        """Truncate texts to ``cut`` characters, and tokenize them without special tokens."""
+        """Cut texts to ``cut`` characters; tokenize and truncate them, without special tokens."""
         texts = [options.prompt + text for text in rows] if options.prompt else rows
         long: list[int] = []
         if self._cut is not None:
@@ -268,5 +271,5 @@ class RoutedDense(Dense):
         return {**super().describe(options), "default_route": self._route, "queries": facts}
 
     def of_request(self, request: Any) -> dict[str, Any]:
-        """Return the keywords of :meth:`resolve` in a request: normalization, dimension, route."""
+        """Return a request's arguments for :meth:`resolve`: normalization, dimension and route."""
         return {**super().of_request(request), "route": route_of(request)}

@@ -168,7 +168,7 @@ class Hybrid(Dense):
     def each(self, results: HybridVectors) -> Any:
         """Return one result per text: its sparse vector, or else the vectors of its tokens.
 
-        Not for calls that computed both.
+        Not for calls that computed both, or dense vectors alone.
         """
         if results.sparse is not None:
             return [results.sparse.row(row) for row in range(len(results.sparse))]

@@ -148,7 +148,7 @@ class Kind(ABC):
         return len(row)
 
     def of_request(self, request: Any) -> dict[str, Any]:
-        """Return the keywords of :meth:`resolve` for a server's request, without its prompt."""
+        """Return a server request's arguments for :meth:`resolve`, without its prompt."""
         del request
         return {}
 
@@ -222,8 +222,9 @@ class Kind(ABC):
     ) -> TokenizedWindow:
         """Tokenize consecutive rows of a stream, without a device, and count the truncated rows.
 
-        Raises :class:`TextError` for a value that is not a text, and :class:`InputError` for a text
-        all of whose tokens are left out of the pooling. Both name the row in the stream.
+        Raises :class:`TextError` for a value that is not a text, :class:`InputError` for a text all
+        of whose tokens are left out of the pooling, and :class:`SequenceLengthError` for a
+        truncated row with ``on_truncation="error"``. All name the row in the stream.
         """
         start, notice = time.perf_counter(), notice or self.notice(options)
         try:

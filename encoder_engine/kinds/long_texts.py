@@ -90,8 +90,10 @@ def chunk_rows(
 ) -> tuple[TokenRows, IntArray]:
     """Cut token rows longer than ``limit`` into chunks; return the chunks and each chunk's row.
 
-    Every chunk has the special tokens and the leading ``prompt`` tokens of its row. ``overlap``:
-    tokens that neighbouring chunks share; None: an eighth of a chunk.
+    Every chunk has the special tokens and the leading ``prompt`` tokens of its row. ``special``:
+    whether each token is a special one, bool [T]. ``limit`` None: no row is cut. ``overlap``: the
+    tokens that neighbouring chunks share; None: an eighth of a chunk. Raises :class:`InputError` if
+    special tokens and prompt leave no room for a text.
     """
     ids, types, lengths, owners = [], [], [], []
     for row, (start, stop) in enumerate(
@@ -120,9 +122,10 @@ def chunk_rows(
 
 
 def _check_overlap(overlap: object, room: int | None) -> None:
-    """Raise :class:`InputError` unless ``overlap`` is a whole number from 0 to ``room - 1``.
+    """Raise :class:`InputError` unless ``overlap`` is None or a whole number from 0 below ``room``.
 
-    ``room``: the tokens of a chunk without special tokens and prompt; None: no limit.
+    ``room``: the tokens of a chunk without special tokens and prompt; None: no limit. Below 1 it is
+    not compared: :func:`chunk_rows` then raises an error for the prompt.
     """
     if overlap is None or (room is not None and room < 1):
         return

@@ -51,7 +51,8 @@ class Model(metaclass=ABCMeta):
     loading: the arguments of loading; None: the model was made in memory.
     pickle_by: the content of a pickle. ``"weights"``: the weights. ``"path"``: the path, the
     options of loading and a digest of the model. Unpickling then loads the files, on a GPU if the
-    model was on one and there is one, and raises :class:`ChecksumError` if the files have changed.
+    model was on one and there is one, and raises :class:`ChecksumError` if the files have changed;
+    pickling a model that was made in memory raises :class:`UnsupportedFeatureError`.
     """
 
     engine: Any
@@ -109,7 +110,10 @@ class Model(metaclass=ABCMeta):
         return self
 
     def changed_options(self) -> dict[str, Any]:
-        """Return options of ``from_pretrained`` that may have changed, by their present values."""
+        """Return the present values of those options of ``from_pretrained`` that can be set later.
+
+        A model that is loaded again in another process gets these values.
+        """
         return {}
 
     def truncating(self, side: Literal["left", "right"]) -> Self:

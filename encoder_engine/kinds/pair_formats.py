@@ -89,7 +89,8 @@ class PairFormat(ABC):
 class TemplateFormat(PairFormat):
     """Formats pairs by a :class:`PairTemplate`: prefix, body and suffix, tokenized separately.
 
-    Raises :class:`ConfigError` where the template's body lacks the query or the document.
+    Raises :class:`ConfigError` unless the template's body names ``{query}`` and ``{document}``, and
+    beside them only ``{instruction}``.
     """
 
     def __init__(self, tokenizer: Tokenizer, template: PairTemplate) -> None:

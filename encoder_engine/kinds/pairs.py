@@ -149,7 +149,7 @@ class Pairs(Kind):
         return {**super().describe(options), "pooling": list(modes)}
 
     def of_request(self, request: Any) -> dict[str, Any]:
-        """Return the keywords of :meth:`resolve` in a request: for raw scores no activation."""
+        """Return a request's arguments for :meth:`resolve`: ``"identity"`` for raw scores."""
         return {"activation": "identity"} if request.raw_scores else {}
 
 
@@ -159,7 +159,7 @@ class Labels(Pairs):
     name = "labels"
 
     def resolve(self, *, activation: Activation | None = None, **common: Any) -> ScoreOptions:
-        """Validate the keywords of a call; a softmax is over the scores of all labels of a text."""
+        """Validate the keywords of a call; the default activation is the model's for labels."""
         function = self.model.label_function
         is_softmax = function == "softmax"
         chosen = activation or ("identity" if is_softmax else function)
@@ -189,7 +189,10 @@ class CausalPairs(Pairs):
     def resolve(
         self, *, prompt: str | None = None, prompt_name: str | None = None, **keywords: Any
     ) -> ScoreOptions:
-        """Validate the keywords of a call, whose prompt is the instruction to the model."""
+        """Validate the keywords of a call, whose prompt is the instruction to the model.
+
+        Raises :class:`InputError` for a prompt of the call if the format has no place for one.
+        """
         options = super().resolve(prompt=prompt, prompt_name=prompt_name, **keywords)
         is_given = prompt is not None or prompt_name is not None
         if is_given and options.prompt and not self._format.takes_prompt:

@@ -13,7 +13,11 @@ if TYPE_CHECKING:
 def progress_bar(
     total: int | None, *, shown: bool, action: str = "Embedding"
 ) -> Iterator[Callable[[int], None]]:
-    """Yield a function that advances a progress bar on standard error, if that is a terminal."""
+    """Yield a function that advances a progress bar by a number of rows.
+
+    The bar is drawn if ``shown``, on standard error if that is a terminal. ``total``: the number of
+    rows; None: unknown. ``action``: the word before the bar.
+    """
     if not shown:
         yield lambda _done: None
         return

@@ -146,7 +146,7 @@ class Sparse(Kind):
         return [results.row(row) for row in range(len(results))]
 
     def of_request(self, request: Any) -> dict[str, Any]:
-        """Return the keywords of :meth:`resolve` in a request: the route, query or document."""
+        """Return a server request's argument for :meth:`resolve`: the route, query or document."""
         return {"route": route_of(request)}
 
 

@@ -28,7 +28,7 @@ def open_texts(texts: object) -> Texts:
     """Open a text, or any ordered iterable of texts: list, generator, NumPy or Arrow array of str.
 
     Raises :class:`TextError` for a value that is not a text (with its row, during iteration) and
-    :class:`InputError` for a set, a mapping or a data frame.
+    :class:`InputError` for a set, a mapping, a data frame, and an array that is not [N].
     """
     texts = _array_texts(texts) if isinstance(texts, np.ndarray) else from_arrow(texts)
     if isinstance(texts, str):

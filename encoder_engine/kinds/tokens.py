@@ -82,7 +82,7 @@ class Tokens(Kind):
         return [results[row] for row in range(len(results))]
 
     def of_request(self, request: Any) -> dict[str, Any]:
-        """Return the keywords of :meth:`resolve` in a server's request: normalization."""
+        """Return a server request's argument for :meth:`resolve`: whether to normalize."""
         return {"normalize_embeddings": bool(request.normalize)}
 
 
@@ -190,7 +190,7 @@ class LateInteraction(Tokens):
         return {**super().describe(options), "projection": digest}
 
     def of_request(self, request: Any) -> dict[str, Any]:
-        """Return the keywords of :meth:`resolve` in a request: the route, also as prompt's name.
+        """Return a request's arguments for :meth:`resolve`: the route, also as the prompt's name.
 
         Raises :class:`InputError` for another normalization than the model's, or another prompt.
         """

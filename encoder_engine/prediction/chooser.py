@@ -24,12 +24,12 @@ class Chooser(Predictor):
     tasks = ("multiple-choice",)
 
     def predict(self, questions: Rows, *, batch_tokens: int = BATCH_TOKENS) -> Any:
-        """Choose an ending for each pair of a context and its endings, which include the stem.
+        """Choose an ending for each context, given pairs of a context and a list of its endings.
 
         Returns a list, or the prediction of a single pair. A
         :class:`~encoder_engine.tasks.multiple_choice.ChoicePrediction` has the index of the chosen
-        ending and the probabilities of all endings. Raises :class:`InputError` for a row of another
-        form.
+        ending and the probabilities of all endings. A stem, if the task has one, is a part of each
+        ending. Raises :class:`InputError` for a row of another form.
         """
         assert isinstance(self.task, MultipleChoiceTask)
         examples = []

@@ -56,7 +56,8 @@ _LETTERS = {
 class Entity(NamedTuple):
     """Characters ``start`` to ``stop - 1`` of a text, with a label and the label's probability.
 
-    ``text`` is always this slice of the text.
+    That of a :class:`Tagger` is a mean over the entity's tokens or words. ``text`` is always this
+    slice of the text.
     """
 
     label: str

@@ -23,7 +23,7 @@ __all__ = ["Predictions"]
 
 
 class TaskRows(NamedTuple):
-    """Consecutive rows as examples of a task, and the items tokenized from these.
+    """Consecutive rows as examples of a task, and as items: texts, or windows of them, tokenized.
 
     Has the attributes of :class:`WindowRows`.
     """

@@ -110,7 +110,7 @@ class MaskFiller:
     """A masked language model with its tokenizer.
 
     ``model``, ``engine``: by default the compiled engine on a CPU, without PyTorch; otherwise a
-    PyTorch module.
+    PyTorch module. Raises :class:`InputError` for a tokenizer without a mask token.
     """
 
     def __init__(self, model: CompiledEncoder | MaskedLM, tokenizer: Tokenizer) -> None:

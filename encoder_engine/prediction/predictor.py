@@ -175,7 +175,10 @@ class Predictor(Model):
         )
 
     def columns(self, predictions: list[Any]) -> PredictedRows:
-        """Return predictions as the columns of a table: values by name, and their types."""
+        """Return predictions as the columns of a table: values by name, and their types.
+
+        Raises :class:`UnsupportedFeatureError` for a class whose predictions have no columns.
+        """
         del predictions
         raise UnsupportedFeatureError(f"{type(self).__name__} has no columns of predictions")
 
@@ -206,7 +209,7 @@ class Predictor(Model):
 
     @property
     def module(self) -> TaskModel:
-        """The model as a PyTorch module; :class:`UnsupportedFeatureError` if there is no module."""
+        """The model as a PyTorch module; raises :class:`UnsupportedFeatureError` without one."""
         if self.engine is self.model and self.engine.name == "torch":
             raise UnsupportedFeatureError(
                 "of this model PyTorch computes the encoder alone: engine.encoder"

@@ -85,7 +85,10 @@ class PredictedRows:
 
 
 def kind_of_columns(names: Sequence[str]) -> Kind:
-    """Return the kind of results that columns of these names hold. Raises :class:`ReadError`."""
+    """Return the kind of results that columns of these names hold.
+
+    Raises :class:`ReadError` if they are the columns of no kind.
+    """
     for kind, columns in COLUMNS.items():
         if set(columns) <= set(names):
             return kind
@@ -96,7 +99,7 @@ def kind_of_columns(names: Sequence[str]) -> Kind:
 
 
 def columns_of(pyarrow: Any, rows: Any, kind: Kind) -> dict[str, Any]:
-    """Return the results of a kind as pyarrow columns by name; only offsets are copied."""
+    """Return a kind's results as pyarrow columns by name; contiguous arrays are not copied."""
     if kind == "sparse":
         offsets = pyarrow.array(_offsets(rows.indptr))
         return {
@@ -126,7 +129,7 @@ def metadata_of(rows: Any, kind: Kind) -> dict[str, str]:
 
 
 def stated_ids(metadata: Mapping[bytes, bytes] | None) -> str | None:
-    """Return the id column that a table's metadata names; "": no ids; None: no metadata."""
+    """Return the id column that a table's metadata names; "": no ids; None: nothing is stated."""
     stated = (metadata or {}).get(ID_COLUMN.encode())
     return None if stated is None else stated.decode()
 
@@ -147,7 +150,7 @@ def _type(pyarrow: Any, name: str | Mapping[str, str]) -> Any:
 
 
 def _offsets(starts: Any) -> Any:
-    """Return list offsets as int32, which are enough for the 4,096 rows of a window."""
+    """Return list offsets as int32: the 4,096 rows of a window have fewer than 2**31 values."""
     assert int(starts[-1]) < 2**31
     return starts.astype(np.int32)
 
@@ -161,7 +164,8 @@ def rows_of_columns(batch: Any, kind: Kind, dimension: int | None = None) -> Any
     """Return the results in a pyarrow record batch; for their types see the module's docstring.
 
     ``dimension``: the vocabulary size of sparse vectors; None: the largest index plus one. Raises
-    :class:`ReadError` for columns of other types and for nulls.
+    :class:`ReadError` for columns of other types, for nulls, for lists of one row that differ in
+    length, and for indices beyond the vocabulary.
     """
     first = batch.column(COLUMNS[kind][0])
     if kind == "sparse":

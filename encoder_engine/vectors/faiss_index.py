@@ -113,10 +113,13 @@ def write_index(
     ``"flat"`` searches all vectors exactly. ``"hnsw"`` builds a graph and measures its recall on
     the store: 256 queries in random directions and 256 sums of two rows, each for the nearest 1 and
     10; the recall is the least of the four shares. Random directions are as hard as questions that
-    resemble no row. The search depth doubles until the recall is reached, and is stored in the
-    index. A graph that stays below the recall is built once more with twice the links.
+    resemble no row. The search depth doubles until the measured recall lies halfway between the
+    wanted one and 1, since a sample errs, and is stored in the index. If 512 candidates are not
+    enough, the graph is built once more, with twice the links and candidates unless they are given;
+    for this graph, the wanted recall is enough. A ``depth`` that is given is used in any case.
 
-    FAISS holds the vectors in memory. Raises :class:`InputError` where no graph reaches the recall.
+    FAISS holds the vectors in memory. Raises :class:`InputError` where no graph reaches the recall,
+    and :class:`MissingDependencyError` without faiss.
     """
     faiss = import_faiss()
     settings = settings or IndexSettings()
@@ -201,7 +204,7 @@ def _filled(store: StoredVectors, empty: Any) -> Any:
 def _measured(
     faiss: Any, index: Any, report: IndexReport, settings: IndexSettings, most: int
 ) -> Iterator[IndexReport]:
-    """Double the search depth up to ``most`` candidates, and yield the report of each depth."""
+    """Yield the report of each search depth: doubled up to ``most``, or the one in ``settings``."""
     queries = _probes(index)
     exact = faiss.downcast_index(index.storage)
     num_hits = min(_PROBED_HITS, index.ntotal)

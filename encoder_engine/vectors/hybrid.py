@@ -61,8 +61,9 @@ def fuse_ranks(
 def check_same_rows(first: StoredVectors, second: StoredVectors) -> None:
     """Raise :class:`InputError` unless two stores' records show that their rows are the same texts.
 
-    Stores with ids must have the same ids. Without ids, the digests of the texts are compared where
-    shards have the same sizes; else their inputs must have the same names, and no row was skipped.
+    Stores with ids must have the same ids. Without ids, both must be folders. The digests of their
+    texts are compared if the shards have the same sizes and the same column, or if a store was
+    appended to; else the inputs must have the same names and be no streams, and no row was skipped.
     """
     if first.rows != second.rows:
         raise InputError(

@@ -72,8 +72,9 @@ def rows_name(number: int) -> str:
 
 
 def digest(value: Mapping[str, Any], before: str = "") -> str:
-    """Return the SHA-256 of a JSON object, without its own digest, chained to one ``before``.
+    """Return the SHA-256, in hex digits, of a JSON object without the digest that it records.
 
+    ``before``: the digest of the object before it, with which the lines of a journal are chained.
     Layout and order of keys do not matter; every key, type and value does.
     """
     rest = {key: part for key, part in value.items() if key != DIGEST_KEY}
@@ -116,7 +117,7 @@ def read_manifest(folder: Path, error: type[EncoderEngineError]) -> dict[str, An
 
 
 def check_plan(plan: Any) -> None:
-    """Raise :class:`UnexpectedValueError` if a plan lacks a key, or a value has another type."""
+    """Raise :class:`UnexpectedValueError` if a run's plan lacks a key or has a wrong type."""
     _check(record_value(plan, "plan"), _PLAN)
 
 
@@ -231,7 +232,7 @@ _MANIFEST: dict[str, Any] = {
 
 
 def record_value(value: Any, path: str = "") -> JsonValue:
-    """Wrap a value of a manifest; wrong types will raise :class:`UnexpectedValueError`."""
+    """Return a manifest's value as one whose readers raise :class:`UnexpectedValueError`."""
     return JsonValue(value, JsonSource(name="", error=UnexpectedValueError, mend=""), path)
 
 

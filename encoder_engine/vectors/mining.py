@@ -3,7 +3,8 @@
 How it works: an exact search over the store ranks the documents of each query. Known positives and
 documents whose text equals a positive's or the query's are left out; so are documents that score
 above the worst positive minus a margin, because they may be unlabelled answers (Moreira et al.
-2024: 95 % of the positive's score). Every document that is left out is counted by its reason.
+2024: 95 % of the positive's score). Documents are counted by the reason why they are left out,
+until the query has all its negatives.
 
 Dimensions: Q queries, D features.
 """
@@ -35,7 +36,7 @@ class MiningOptions:
     """The rules for the documents that may be negatives.
 
     num_negatives: the number of negatives of each query.
-    rank_range: the first and the last rank that is considered, from 1.
+    rank_range: the first and the last rank that is considered, from 1; positives have no rank.
     relative_margin: a negative scores at most ``(1 - margin) * score`` of the worst positive (of a
         negative score, ``(1 + margin) * score``); None: no limit.
     absolute_margin: a negative scores at least this much less than the worst positive; None: no
@@ -98,7 +99,8 @@ def mine_negatives(
     texts_of: a function from rows to their texts, such as :func:`read_texts`; None: texts are not
         compared.
 
-    Raises :class:`InputError` for a query without a positive, and for rows that the store lacks.
+    Raises :class:`InputError` for a query without a positive, for rows that the store lacks, and
+    for arguments that differ in length.
     """
     options = options or MiningOptions()
     _check(store, queries_QD, positives, query_texts)

@@ -50,7 +50,8 @@ def quantize_vectors(
 
     Returns float32, int8 or uint8 [N, D]. ``binary`` and ``ubinary`` keep one bit a feature, set
     above 0, packed eight to a byte: int8 (offset by -128) or uint8 [N, ceil(D / 8)]. Raises
-    :class:`InputError` for the options and :class:`ShapeError` for ``ranges``.
+    :class:`ShapeError` for ``ranges`` of another shape, and :class:`InputError` for an unknown
+    precision and for ranges that are missing, not finite or descending.
     """
     if precision == "float32":
         return vectors.astype(np.float32, copy=False)

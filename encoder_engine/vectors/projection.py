@@ -35,7 +35,8 @@ def project(store: StoredVectors, method: Method, *, most_rows: int, seed: int =
     most_rows: a store of more rows is subsampled evenly to this number.
     seed: the seed of UMAP.
 
-    Raises :class:`InputError` for vectors in bits and for fewer than three rows.
+    Raises :class:`InputError` for vectors that are not float32 and for fewer than three rows or two
+    features, and :class:`MissingDependencyError` if UMAP is not installed.
     """
     if most_rows < 3:
         raise InputError(f"most_rows must be at least 3, got {most_rows}")

@@ -76,7 +76,8 @@ def write_copy(
     """Write a quantized copy of a store of float32 vectors, in constant memory.
 
     path: a .npy file. int8 reads the store twice, for the ranges and for the rows. Raises
-    :class:`InputError` for other vectors and :class:`OutputError` for a file that exists.
+    :class:`InputError` for other vectors and for a path that does not end in .npy, and
+    :class:`OutputError` for a file that exists, without ``overwrite``.
     """
     if precision not in COPY_PRECISIONS:
         known = ", ".join(COPY_PRECISIONS)

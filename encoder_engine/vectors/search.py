@@ -93,7 +93,10 @@ def keep_best(best: Best, scores_QN: npt.NDArray[np.float32], first_row: int, co
 
 
 def check_queries(queries_QD: object) -> None:
-    """Raise :class:`ShapeError` for queries that are not [Q, D], InputError for NaN or infinity."""
+    """Raise :class:`ShapeError` for queries that are not an array [Q, D].
+
+    Raises :class:`InputError` for a dtype that is not floating-point, and for NaN or infinity.
+    """
     if not isinstance(queries_QD, np.ndarray) or queries_QD.ndim != 2:
         shape = list(getattr(queries_QD, "shape", ())) or type(queries_QD).__name__
         raise ShapeError(
@@ -110,7 +113,7 @@ def check_queries(queries_QD: object) -> None:
 def make_hits(
     store: StoredVectors, rows_QK: npt.NDArray[np.int64], scores_QK: npt.NDArray[Any]
 ) -> list[list[Hit]]:
-    """Return each query's hits, with the ids of their rows; a row below 0 is not a hit."""
+    """Return each query's hits, with the ids of their rows; a row below 0 stands for no hit."""
     names = store.identifiers({row for row in rows_QK.reshape(-1).tolist() if row >= 0})
     kept = store.kept({row for row in rows_QK.reshape(-1).tolist() if row >= 0})
     return [

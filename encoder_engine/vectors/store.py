@@ -142,9 +142,10 @@ class VectorStore:
             raise self._failed(error) from error
 
     def _make_way(self) -> None:
-        """Remove old files of a .npy output: vectors whose ids will change, and ids left alone.
+        """Remove the old vectors and ids of a .npy output where ids were or will be written.
 
-        The vectors are removed before the ids, and both before the new files appear.
+        The vectors are removed before the ids, and both before the new files appear. Raises
+        :class:`OutputError` for a file of ids that exists, without ``overwrite``.
         """
         if self._path.suffix != ".npy":
             return
@@ -200,6 +201,7 @@ def check_output(
 ) -> None:
     """Raise :class:`OutputError`, before any work, for an output that could not be written.
 
+    id_column, kind, keep: the ids, results and kept columns, which the file's format must hold.
     beside: further files that are written or removed with the output.
     inputs: files that are read, which no output may replace or remove.
     """

@@ -117,7 +117,10 @@ def read_results(path: Path, kind: Kind, dimension: int | None = None) -> Iterat
 
 
 def kind_of_file(path: Path) -> Kind:
-    """Return the kind of results in a file. Raises :class:`ReadError` for other columns."""
+    """Return the kind of results in a file; a single .npy file counts as dense vectors.
+
+    Raises :class:`ReadError` for a table without rows, and for columns that hold no results.
+    """
     if path.suffix == ".npy":
         return "dense"
     with damage(path):
@@ -136,7 +139,10 @@ def vocabulary_of_file(path: Path) -> int | None:
 
 
 def map_array(path: Path) -> Array:
-    """Map a .npy file into memory, read-only."""
+    """Map a .npy file into memory, read-only.
+
+    Raises :class:`ShapeError` unless it is [N, D], and :class:`ReadError` for bytes after it.
+    """
     stored = np.load(path, mmap_mode="r", allow_pickle=False)
     if stored.ndim != 2:
         raise ShapeError(f"{path} must hold rows of vectors [N, D], got {list(stored.shape)}")
@@ -150,8 +156,8 @@ def map_array(path: Path) -> Array:
 def read_ids(path: Path, id_column: str | None) -> Iterator[Identifier]:
     """Yield the ids of a file; for a .npy file, from its file of ids.
 
-    ``id_column``: the column of a table's ids; None: the only column besides the results, if any.
-    Raises :class:`ReadError` for a damaged file.
+    ``id_column``: the column of a table's ids; None: the one that the table's metadata states, or
+    else the only column besides the results, if any. Raises :class:`ReadError` for a damaged file.
     """
     if path.suffix == ".npy":
         yield from _lines(ids_path(path))

@@ -106,7 +106,7 @@ class StoredVectors:
 
     @cached_property
     def rows(self) -> int:
-        """The number of vectors."""
+        """The number of rows: of vectors, or of texts with sparse vectors or token vectors."""
         if self.manifest is not None:
             return int(self.manifest["rows"])
         results = self._results(self.kind) if self.kind in _NUMBERS else self.blocks()
@@ -114,12 +114,12 @@ class StoredVectors:
 
     @cached_property
     def dimension(self) -> int:
-        """The number of features of a vector, D."""
+        """The number of features of a dense vector, D."""
         return len(self.first)
 
     @property
     def first(self) -> Array:
-        """The first vector, [D]; only the first file is read."""
+        """The first dense vector, [D]; only the first file is read."""
         part = self._parts[0]
         self._check(part, [part.path])
         for block in read_blocks(part.path):
@@ -179,7 +179,7 @@ class StoredVectors:
 
     @cached_property
     def kind(self) -> Kind:
-        """The kind of the results: ``"dense"``, ``"sparse"``, ``"tokens"`` or ``"scores"``."""
+        """The kind of the results, such as ``"sparse"``; a single .npy file counts as dense."""
         if self.manifest is None:
             return kind_of_file(self._path_of_one)
         kind: Kind = self.manifest["plan"]["options"].get("task", "dense")
@@ -305,7 +305,7 @@ class StoredVectors:
     def identifiers(self, rows: set[int]) -> dict[int, Identifier]:
         """Return the ids of some rows by row; empty where the store has no ids.
 
-        Only the shards of these rows are read.
+        Of a folder, only the shards of these rows are read.
         """
         if not self.has_ids:
             return {}
@@ -470,7 +470,7 @@ class StoredVectors:
     def check_target(self, target: Path, inputs: Iterable[str] = (), *, overwrite: bool) -> None:
         """Raise :class:`OutputError` for a target that must not be written.
 
-        A target may be neither a file of the store nor one of its ``inputs``.
+        A target may be no file of the store, no input that it was made of, and none of ``inputs``.
         """
         own = [part.path for part in self._parts]
         own += [ids_path(path) for path in own]

@@ -54,6 +54,8 @@ def open_target(
 ) -> Path:
     """Create the directory that a model is saved to, and return its path.
 
+    An old ``modules.json`` is removed: until the new one is written, the directory has no model.
+
     own: the directory that the model was loaded from.
     of_head: the quantization of a model with a head; None: no head, or no quantization.
 
@@ -81,7 +83,7 @@ def open_target(
 
 
 def check_writable(stack: ModuleStack) -> None:
-    """Raise :class:`UnsupportedFeatureError` for a module that sentence-transformers lacks."""
+    """Raise :class:`UnsupportedFeatureError` for a LayerNorm of another epsilon than PyTorch's."""
     for module in stack.modules:
         if isinstance(module, LayerNormModule) and module.epsilon != _EPSILON:
             raise UnsupportedFeatureError(
@@ -93,7 +95,8 @@ def check_writable(stack: ModuleStack) -> None:
 def write_module(folder: Path, module: StackModule, *, of_tokens: bool = False) -> str:
     """Write the settings and weights of a module to its folder; return its class's name.
 
-    of_tokens: the module computes the vectors of tokens, not those of texts.
+    of_tokens: the module computes the vectors of tokens, not those of texts. A Normalize module of
+        texts has no files.
     """
     config: dict[str, Any]
     if isinstance(module, DenseModule):

@@ -95,11 +95,11 @@ class StaticEmbedder(DenseMethods):
         The table keeps its dtype, float32, float16, bfloat16 or int8, and stays the file's pages.
 
         max_length: the most tokens of a text; None: no limit. ``"stated"``: the directory's limit.
-        rules: ``"model2vec"`` leaves unknown tokens out, keeps 512 tokens unless config.json says
-            otherwise, and first truncates a text to 512 times the median number of characters of a
-            token. ``"sentence-transformers"`` keeps unknown tokens, and truncates as tokenizer.json
-            states. None: ``"model2vec"`` if that is the ``model_type`` of config.json, else the
-            other.
+        rules: ``"model2vec"`` leaves unknown tokens out, keeps 512 tokens unless config.json or
+            ``max_length`` says otherwise, and first truncates a text to as many times the median
+            number of characters of a token. ``"sentence-transformers"`` keeps unknown tokens, and
+            truncates as tokenizer.json states. None: ``"model2vec"`` if that is the ``model_type``
+            of config.json, else the other.
         num_threads: the threads of a call; None: those that the process may use.
         hub: see :class:`HubKeywords`.
 
@@ -139,7 +139,8 @@ class StaticEmbedder(DenseMethods):
         max_words: the number of words to read from the start, which are the most frequent.
         normalize: scale vectors of texts to length 1.
 
-        Raises :class:`RowError` with the line that cannot be read.
+        Raises :class:`RowError` with the line that cannot be read, and :class:`ReadError` for a
+        file without words, or with fewer than its first line states.
         """
         model = read_word_vectors(
             path, lowercase=lowercase, max_words=max_words, normalize=normalize
@@ -173,9 +174,11 @@ class StaticEmbedder(DenseMethods):
         dimension: principal components to keep; None: no projection.
         sif_coefficient: ``a`` in this formula; None: no weights.
         pooling: of the hidden states, ``"mean"``, ``"cls"`` or ``"lasttoken"``.
-        remove_tokens: a regular expression of tokens to leave out of a WordPiece vocabulary.
+        remove_tokens: a regular expression; a token that begins with a match is left out, if the
+            vocabulary is WordPiece's. None: all tokens are kept.
 
-        Exceptions: see :meth:`Embedder.from_pretrained`.
+        Raises :class:`InputError` for invalid options. Other exceptions: see
+        :meth:`Embedder.from_pretrained`.
         """
         directory = resolve_directory(path_or_hub_id, **hub)
         # A directory in the hub's cache bears the name of a revision.
@@ -258,9 +261,10 @@ class StaticEmbedder(DenseMethods):
         return cls.from_pretrained(loading.place, num_threads=num_threads, **options)
 
     def coverage(self, texts: str | Iterable[str]) -> Coverage:
-        """Count the tokens that have no vector in the table, and the texts without any other token.
+        """Count the unknown tokens of texts, and the texts that have no other token.
 
-        Tokens are only left out by the rules of model2vec and by tables of words.
+        By the rules of model2vec and in tables of words, unknown tokens have no vector; by those of
+        sentence-transformers they have one, and are counted all the same.
         """
         unknown = unknown_id(self.tokenizer)
         num_tokens = num_unknown = num_empty = 0
@@ -286,7 +290,10 @@ class StaticEmbedder(DenseMethods):
         save_static_model(self.model, directory, dtype=dtype)
 
     def truncating(self, side: Literal["left", "right"]) -> Self:
-        """Return an embedder of the same table that truncates long texts at this side."""
+        """Return an embedder of the same table that truncates long texts at this side.
+
+        By the rules of model2vec, the end is truncated whatever the side.
+        """
         found = copy(self)
         tokenizer = Tokenizer(replace(self.tokenizer.spec, truncation_side=side))
         found.model = replace(self.model, tokenizer=tokenizer)

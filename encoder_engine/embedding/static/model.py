@@ -132,11 +132,11 @@ class StaticEngine:
 
 @dataclass(frozen=True, kw_only=True)
 class Coverage:
-    """How many tokens a table has no row for.
+    """How many tokens of texts are unknown; see :meth:`StaticEmbedder.coverage`.
 
     num_tokens: tokens of all texts, unknown ones included.
-    num_unknown: tokens that are left out of the vectors.
-    num_empty: texts whose vector is 0, since no token is left.
+    num_unknown: unknown tokens.
+    num_empty: texts without a token that is known.
     """
 
     num_tokens: int

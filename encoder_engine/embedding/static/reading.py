@@ -97,6 +97,7 @@ def read_static_model(
 ) -> StaticModel:
     """Read a static model; see :meth:`StaticEmbedder.from_pretrained`.
 
+    max_length: the most tokens of a text; None: the directory's limit, or none if ``unlimited``.
     route: the modules of the model, if it is one route of a Router.
     """
     verify_settings(directory)

@@ -1,8 +1,8 @@
 """Reads word vectors from text files: word2vec's, GloVe's and fastText's.
 
-A line is a word and its numbers, separated by spaces. word2vec and fastText begin with a line of
-two numbers, of words and of features; GloVe does not. The file is read line by line into a table
-that grows by half, so that memory never exceeds twice its size.
+A line is a word and its numbers, separated by spaces or tabs. word2vec and fastText begin with a
+line of two numbers, of words and of features; GloVe does not. The file is read line by line into a
+table that grows by half when it is full.
 """
 
 from __future__ import annotations

@@ -130,10 +130,11 @@ class EmbeddingTask(EmbeddingSettings):
         )
 
     def of_checkpoint(self, directory: str | os.PathLike[str]) -> Self:
-        """Return the task with the pooling, prompts and token limit of a checkpoint's directory.
+        """Return the task with its unset settings taken from a checkpoint's directory.
 
-        A directory without ``modules.json`` has mean pooling. Raises
-        :class:`UnsupportedFeatureError` for modules with weights after the encoder.
+        These are pooling, normalization, prompts and token limit. A directory without
+        ``modules.json`` has mean pooling. Raises :class:`UnsupportedFeatureError` for modules with
+        weights after the encoder, and for prompts that the directory leaves out of its pooling.
         """
         recipe = open_embedder(directory).read_recipe(self.pooling or None)
         if recipe.modules or recipe.layers is not None:
@@ -187,7 +188,7 @@ class EmbeddingTask(EmbeddingSettings):
         offsets: npt.NDArray[np.int64],
         order: npt.NDArray[np.int64],
     ) -> dict[str, npt.NDArray[Any] | Ragged]:
-        """Return the items' columns for the loss, by name, for :class:`Items`.
+        """Return what the loss reads of the examples, by name, as columns of :class:`Items`.
 
         These are those of :meth:`RetrievalTask.gold_columns` and, with a guide, its vectors of all
         texts. ``offsets``: the index of each item's first text, then the number of texts.

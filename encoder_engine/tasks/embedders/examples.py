@@ -75,6 +75,7 @@ class RetrievalColumns:
     ``negatives``: a text, or a list; columns with this name and ``_1``, ``_2``, ... are read as
     well.
     ``scores``: a number, or a list with one number for each document.
+    ``vector``: a list of numbers, a teacher's vector of the query.
     """
 
     query: str

@@ -143,7 +143,7 @@ class LateInteractionTask(LateInteractionSettings):
         return replace(items, columns={**items.columns, **columns})
 
     def feature_offsets(self, items: Items) -> npt.NDArray[np.int64]:
-        """Return the items' offsets in the rows of cached outputs, one row per compared token."""
+        """Return where each item's compared tokens begin in the cached outputs, int64 [N + 1]."""
         ends: npt.NDArray[np.int64] = np.r_[0, np.cumsum(items.ragged(NUM_VECTORS).values)]
         return ends[items.offsets]
 

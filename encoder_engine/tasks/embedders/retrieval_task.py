@@ -66,7 +66,7 @@ class RetrievalTask(Task[RetrievalExample, RetrievalPrediction[Vectors]], Generi
     ``query``, ``document``, ``negatives``, ``score_column``, ``vector``: the columns; ``document``
     and ``negatives`` hold a text or a list of texts, ``score_column`` a number or a list of them.
     ``prompts``: texts put before every ``query`` and ``document``; by default the checkpoint's.
-    ``max_seq_length``: the limit that the saved model states; None: the checkpoint's.
+    ``max_seq_length``: the most tokens of a text, also of the saved model; None: the checkpoint's.
     ``metric``: the score that selects the best checkpoint; None: Spearman's correlation for losses
     of scored pairs, closeness to the teacher for the loss ``vectors``, else nDCG@10.
     """
@@ -173,7 +173,7 @@ class RetrievalTask(Task[RetrievalExample, RetrievalPrediction[Vectors]], Generi
     def encode(
         self, examples: Sequence[RetrievalExample], tokenizer: Tokenizer, windows: Windows
     ) -> Items:
-        """Tokenize examples to items, whose sequences are the query, then the documents."""
+        """Tokenize examples; each is an item, whose sequences are the query, then the documents."""
         queries = [example.query for example in examples]
         documents = [text for example in examples for text in example.documents]
         parts = [
@@ -213,7 +213,7 @@ class RetrievalTask(Task[RetrievalExample, RetrievalPrediction[Vectors]], Generi
         offsets: npt.NDArray[np.int64],
         order: npt.NDArray[np.int64],
     ) -> dict[str, npt.NDArray[Any] | Ragged]:
-        """Return the items' columns for the loss, by name, for :class:`Items`.
+        """Return what the loss reads of the examples, by name, as columns of :class:`Items`.
 
         They are the gold scores and the teacher's vectors, each only if all examples have them.
         ``offsets``: the index of each item's first text, then the number of texts.
@@ -355,7 +355,7 @@ class RetrievalTask(Task[RetrievalExample, RetrievalPrediction[Vectors]], Generi
 
 
 def join_rows(parts: Sequence[TokenRows]) -> TokenRows:
-    """Concatenate token rows, with token types and attention masks where any part has them."""
+    """Concatenate token rows, with ``type_ids`` and ``unattended`` where any part has them."""
     lengths = np.concatenate([np.zeros(1, np.int32), *(part.lengths for part in parts)])
     types = None
     if any(part.type_ids is not None for part in parts):

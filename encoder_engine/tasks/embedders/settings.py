@@ -101,7 +101,7 @@ class ListSettings(RetrievalTask[Vectors]):
         return False
 
     def fit(self, examples: Sequence[RetrievalExample]) -> Self:
-        """Return the task with a loss that fits the training rows.
+        """Return the task with its loss: the configured one, or one chosen by the rows' columns.
 
         Raises :class:`InputError` for no row, and for rows that lack what the loss needs.
         """
@@ -116,8 +116,8 @@ class ListSettings(RetrievalTask[Vectors]):
 class LateInteractionSettings(ListSettings[npt.NDArray[np.float32]]):
     """The settings of the late-interaction task.
 
-    A setting that is empty, None or 0 is taken from the checkpoint if that is a late-interaction
-    model, else from the default in brackets.
+    A setting that is None or 0 is taken from the checkpoint if that is a late-interaction model,
+    else from the default in brackets.
     ``dimension``: features of a token's vector (128).
     ``query_length``: the most tokens of a query (32); ``document_length``: of a document (the
     encoder's limit).

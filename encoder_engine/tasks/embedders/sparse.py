@@ -48,10 +48,10 @@ class SparseTask(SparseSettings):
     name: ClassVar[str] = "sparse"
 
     def of_checkpoint(self, directory: str | os.PathLike[str]) -> Self:
-        """Return the task with the prompts and the token limit of a checkpoint's directory.
+        """Return the task, its unset prompts and token limit taken from a checkpoint's directory.
 
         Raises :class:`UnsupportedFeatureError` for other modules than a masked language model and
-        the maximum of ``log(1 + relu(logits))``.
+        the maximum of ``log(1 + relu(logits))``, and for modules that only queries have.
         """
         opened = _open(directory)
         if opened.routes:
@@ -71,7 +71,7 @@ class SparseTask(SparseSettings):
         )
 
     def feature_offsets(self, items: Items) -> npt.NDArray[np.int64]:
-        """Return the items' offsets in the rows of cached encoder outputs, one row per token."""
+        """Return where each item's tokens begin in the cached encoder outputs, int64 [N + 1]."""
         return items.token_offsets
 
     def make_model(self, encoder: Encoder) -> TaskModel:

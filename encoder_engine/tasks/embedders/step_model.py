@@ -45,7 +45,7 @@ class StepModel(CoupledModel, TaskModel):
         return self.count_losses(inputs.targets)
 
     def count_losses(self, targets: Mapping[str, Tensor]) -> dict[str, int]:
-        """Return the number of terms of each loss, by the targets of a micro-batch or step."""
+        """Return the number of terms of each loss, given the targets of a micro-batch or step."""
         return {self.loss_name: count_terms(self.loss_name, targets)}
 
     @torch.no_grad()

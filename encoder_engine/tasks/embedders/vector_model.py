@@ -69,7 +69,7 @@ class EmbeddingModel(StepModel):
     def losses(
         self, vectors: Tensor, targets: Mapping[str, Tensor], share: tuple[int, int] = (0, 1)
     ) -> dict[str, LossSum]:
-        """Return the loss of all texts of a step by its name, summed over its terms."""
+        """Return the loss of a step, summed over its terms; ``share``: see :func:`step_loss`."""
 
         def loss(vectors_SD: Tensor) -> Tensor:
             return step_loss(self.task, vectors_SD, targets, share)
