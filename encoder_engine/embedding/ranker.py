@@ -34,7 +34,6 @@ from encoder_engine.kinds.pairs import (
     check_top_k,
     is_pair,
     order_documents,
-    softmax,
     unzip_pairs,
 )
 from encoder_engine.kinds.texts import open_texts
@@ -42,7 +41,7 @@ from encoder_engine.opening.activation import check_activation, read_activation
 from encoder_engine.opening.modules import RANKER_ORDER
 from encoder_engine.opening.opening import open_directory
 from encoder_engine.opening.recipe import Settings
-from encoder_engine.packing.module_stack import EMPTY_STACK
+from encoder_engine.packing.module_stack import EMPTY_STACK, SCORE_FUNCTIONS
 
 if TYPE_CHECKING:
     import os
@@ -287,7 +286,7 @@ class Ranker(Model):
         if self.num_labels == 1 and scores.shape[1:] == (1,):
             scores = scores[:, 0]
         if apply_softmax and scores.ndim == 2:
-            scores = softmax(scores)
+            scores = SCORE_FUNCTIONS["softmax"](scores)
         found: Any = scores
         if output == "torch":
             found = torch_engine("convert_to_tensor=True").as_tensor(np.ascontiguousarray(scores))

@@ -37,7 +37,6 @@ __all__ = [
     "check_top_k",
     "is_pair",
     "order_documents",
-    "softmax",
     "unzip_pairs",
 ]
 
@@ -52,10 +51,9 @@ class ScoreKeywords(CallKeywords, total=False):
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreOptions(Options):
-    """The options of a call that scores pairs; ``softmax``: a pair's scores add up to 1."""
+    """The options of a call that scores pairs."""
 
     activation: Activation
-    softmax: bool = False
 
     def describe(self) -> dict[str, Any]:
         """Return the options that decide scores, as JSON values; runs over files record them."""
@@ -121,6 +119,10 @@ class Pairs(Kind):
         """Compute the scores of consecutive pairs, float32 [n, C]."""
         del window
         scores = np.empty((len(batches.rows), options.dimension), dtype=np.float32)
+        # The softmax of an infinite logit can be finite: it is taken once the logits are checked.
+        is_softmax = options.activation == "softmax"
+        first = {"activation": "identity"} if is_softmax else {}
+        options = ScoreOptions(**(vars(options) | first))
         for batch, (found,) in batches:
             # A logit that is NaN or infinite is found among the scores.
             with np.errstate(all="ignore"):
@@ -128,7 +130,7 @@ class Pairs(Kind):
         refuse_non_finite(
             np.isfinite(scores), batches.numbers, what="scores", row_name=self.row_name
         )
-        return softmax(scores) if options.softmax else scores
+        return SCORE_FUNCTIONS["softmax"](scores) if is_softmax else scores
 
     def activated(self, found: Vectors, options: ScoreOptions) -> Vectors:
         """Return the scores of pairs: the activation of their logits.
@@ -160,12 +162,7 @@ class Labels(Pairs):
 
     def resolve(self, *, activation: Activation | None = None, **common: Any) -> ScoreOptions:
         """Validate the keywords of a call; the default activation is the model's for labels."""
-        function = self.model.label_function
-        is_softmax = function == "softmax"
-        chosen = activation or ("identity" if is_softmax else function)
-        options = super().resolve(activation=chosen, **common)
-        found = vars(options) | {"softmax": is_softmax and activation is None}
-        return ScoreOptions(**found)
+        return super().resolve(activation=activation or self.model.label_function, **common)
 
 
 class CausalPairs(Pairs):
@@ -299,8 +296,3 @@ def unzip_pairs(pairs: Iterable[object]) -> tuple[list[str], list[str]]:
         firsts.append(pair[0])
         seconds.append(pair[1])
     return firsts, seconds
-
-
-def softmax(scores_BC: Vectors) -> Vectors:
-    """Return the softmax over the C scores of each pair, [B, C]."""
-    return SCORE_FUNCTIONS["softmax"](scores_BC)

@@ -1,14 +1,12 @@
 """Stored vectors, read with verification: every file is compared with its record before use.
 
 How it works: opening a folder reads and verifies its manifest only. Before the first row of a shard
-is used, the shard's files are hashed and compared with the SHA-256 in the manifest: about 1 s for a
-GB, at most 4 files at a time, and while one file is read, the next ones are hashed. A verified file
-is not hashed again while its signature (device, inode, size, mtime and ctime in ns) stays the same;
-reading a block compares the signature, so a file that is replaced or written to while it is read
-raises :class:`ReadError`. A run that appends hard-links the files into the folder that replaces
-this one, which changes only their ctime: such a file is hashed again. Every float block is checked
-for NaN and infinity by one dot product with itself; only if that is not finite are its rows
-searched.
+is used, the shard's files are hashed and compared with the SHA-256 in the manifest, 4 files ahead
+of the one that is read: about 1 s for a GB. A verified file is not hashed again while its signature
+(device, inode, size, mtime and ctime in ns) stays the same; reading a block compares the signature,
+so a file that is replaced or written to while it is read raises :class:`ReadError`. A run that
+appends hard-links the files into the folder that replaces this one, which changes only their ctime:
+such a file is hashed again. Every float block is checked for NaN and infinity.
 """
 
 from __future__ import annotations
@@ -362,6 +360,9 @@ class StoredVectors:
                     continue
                 found = file_sha256(path)
                 after = signature(path)
+            except ReadError:
+                self._refuse_another_generation()
+                raise
             except OSError as error:
                 self._refuse_another_generation()
                 reason = error.strerror or error

@@ -210,6 +210,25 @@ def test_an_open_reader_finds_its_generation_or_says_that_it_is_gone(
         next(blocks)
 
 
+def test_a_reader_whose_shard_an_append_removed_says_to_open_it_again(
+    tiny: Embedder, tmp_path: Path
+) -> None:
+    for number in range(2):
+        (tmp_path / f"{number}.txt").write_text(f"text {number}\nrow\n", "utf-8")
+    options: dict[str, Any] = {"shard_rows": 2}
+    tiny.encode_dataset([tmp_path / "0.txt", tmp_path / "1.txt"], tmp_path / "out", **options)
+    opened = load_vectors(tmp_path / "out")
+    options |= {"append": True, "delete_missing": True}
+    tiny.encode_dataset(tmp_path / "0.txt", tmp_path / "out", **options)
+    (kept,) = (tmp_path / "out").glob("part-*.npy")
+    with pytest.raises(ReadError, match="was written to since it was opened; open it again"):
+        list(opened.blocks())
+    opened = load_vectors(tmp_path / "out")
+    kept.unlink()
+    with pytest.raises(ReadError, match="is missing; copy it again"):
+        list(opened.blocks())
+
+
 def test_a_stopped_append_goes_on_and_leaves_the_store_alone(
     tiny: Embedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
