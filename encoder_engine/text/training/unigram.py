@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import InputError, MissingDependencyError
+from encoder_engine.text.formats.protobuf import Message
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -88,7 +89,7 @@ def train_with_sentencepiece(
         (processor.id_to_piece(number), processor.get_score(number))
         for number in range(3, processor.get_piece_size())
     ]
-    charsmap = _field(_field(content, 3), 2)
+    charsmap = Message.read(content, "sentencepiece.model").message(3).blob(2)
     return _lay_out(
         pieces,
         extra_tokens=extra_tokens,
@@ -161,33 +162,6 @@ def _one_space() -> list[Any]:
 
 def _missing(library: str) -> MissingDependencyError:
     return MissingDependencyError("training a vocabulary", library=library, extra="train")
-
-
-def _field(message: bytes, number: int) -> bytes:
-    """Return the bytes of a protobuf message's field; of several values the last counts."""
-    place, found = 0, b""
-    while place < len(message):
-        key, place = _varint(message, place)
-        if key & 7 == 0:
-            _, place = _varint(message, place)
-        elif key & 7 == 2:
-            size, place = _varint(message, place)
-            found = message[place : place + size] if key >> 3 == number else found
-            place += size
-        else:
-            place += {1: 8, 5: 4}[key & 7]
-    return found
-
-
-def _varint(message: bytes, place: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = message[place]
-        place += 1
-        value |= (byte & 127) << shift
-        shift += 7
-        if byte < 128:
-            return value, place
 
 
 def _lay_out(
