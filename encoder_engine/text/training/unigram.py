@@ -50,7 +50,6 @@ class UnigramResult:
 
     tokenizer_json: str
     sentencepiece_model: bytes | None
-    vocab_size: int
 
 
 def train_with_sentencepiece(
@@ -209,5 +208,4 @@ def _lay_out(
     return UnigramResult(
         tokenizer_json=json.dumps(tokenizer_json(spec), ensure_ascii=False, indent=1) + "\n",
         sentencepiece_model=sentencepiece_model,
-        vocab_size=len(vocab),
     )
