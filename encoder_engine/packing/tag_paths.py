@@ -52,17 +52,6 @@ class LegalTags:
                 transitions[:, place] = [other in opening for other in tags]
         return cls(start=start, end=free, transitions=transitions)
 
-    def find_illegal(self, tags: npt.NDArray[np.integer]) -> int | None:
-        """Return the index of the first illegal tag in a sequence of tags; None: all are legal."""
-        if len(tags) == 0:
-            return None
-        if not self.start[tags[0]]:
-            return 0
-        wrong = np.flatnonzero(~self.transitions[tags[:-1], tags[1:]])
-        if len(wrong):
-            return int(wrong[0]) + 1
-        return None if self.end[tags[-1]] else len(tags) - 1
-
 
 def viterbi(
     emissions: FloatArray,

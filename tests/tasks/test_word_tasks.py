@@ -22,6 +22,7 @@ from encoder_engine.tasks.words.span_selection import (
     crossing,
     select_spans,
 )
+from tests.models.structured.test_crf import is_legal
 from tests.text.formats.test_library import make_modernbert, make_roberta
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ def test_decoded_tags_are_legal(tokenizer: Tokenizer, decoding: Any) -> None:
             outputs[name] = np.where(getattr(legal, name), 0.0, -np.inf)
     for prediction in task.decode(outputs, items, examples):
         classes = np.array([LABELS.index(tag) for tag in prediction.tags])
-        assert task.legal_tags.find_illegal(classes) is None
+        assert is_legal(task.legal_tags, classes)
 
 
 def test_tags_are_mended_aloud_or_refused() -> None:

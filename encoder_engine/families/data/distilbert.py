@@ -8,6 +8,15 @@ from encoder_engine.families.facts.head_layout import DenseLayout, HeadLayout
 from encoder_engine.families.facts.names import Rename
 
 BLOCK = "transformer.layer.{block}"
+CLASSIFIER = HeadLayout(
+    task="sequence-classification",
+    architecture="DistilBertForSequenceClassification",
+    rows="first",
+    dense=DenseLayout(activation="relu"),
+    dropouts=("seq_classif_dropout",),
+    dropout=0.2,
+    renames=(Rename("dense", "pre_classifier"), Rename("output", "classifier")),
+)
 FAMILY = Family(
     model_type="distilbert",
     architecture="DistilBertModel",
@@ -54,24 +63,12 @@ FAMILY = Family(
             ),
             copies={"vocab_projector.weight": "embedding.tokens"},
         ),
-        HeadLayout(
-            task="sequence-classification",
-            architecture="DistilBertForSequenceClassification",
-            rows="first",
-            dense=DenseLayout(activation="relu"),
-            dropouts=("seq_classif_dropout",),
-            dropout=0.2,
-            renames=(Rename("dense", "pre_classifier"), Rename("output", "classifier")),
-        ),
-        HeadLayout(
+        CLASSIFIER,
+        replace(
+            CLASSIFIER,
             task="multiple-choice",
             architecture="DistilBertForMultipleChoice",
-            rows="first",
-            dense=DenseLayout(activation="relu"),
             num_outputs=1,
-            dropouts=("seq_classif_dropout",),
-            dropout=0.2,
-            renames=(Rename("dense", "pre_classifier"), Rename("output", "classifier")),
         ),
         replace(
             TOKEN_CLASSIFIER, architecture="DistilBertForTokenClassification", dropouts=("dropout",)

@@ -7,13 +7,17 @@ the gate is the first half of ``gated_layers``.
 
 from dataclasses import replace
 
+from encoder_engine.families.data.bert import BLOCK, POOLER, RENAMES
 from encoder_engine.families.data.bert import FAMILY as BERT
-from encoder_engine.families.data.bert import POOLER
 from encoder_engine.families.facts.distance_quirks import AlibiSlopes
 from encoder_engine.families.facts.family import DROPOUTS, PLAIN_BLOCK
 from encoder_engine.families.facts.names import Rename
 
-BLOCK = "encoder.layer.{block}"
+EMBEDDING_AND_ATTENTION = tuple(
+    rename
+    for rename in RENAMES
+    if rename.ours != "embedding.positions" and "feed_forward" not in rename.ours
+)
 FAMILY = replace(
     BERT,
     model_type="jina_bert_v2",
@@ -36,19 +40,7 @@ FAMILY = replace(
     },
     quirks=(AlibiSlopes(),),
     renames=(
-        Rename("embedding.tokens", "embeddings.word_embeddings"),
-        Rename("embedding.segments", "embeddings.token_type_embeddings"),
-        Rename("embedding.norm", "embeddings.LayerNorm"),
-        Rename(
-            "blocks.{block}.attention.qkv",
-            (
-                f"{BLOCK}.attention.self.query",
-                f"{BLOCK}.attention.self.key",
-                f"{BLOCK}.attention.self.value",
-            ),
-        ),
-        Rename("blocks.{block}.attention.output", f"{BLOCK}.attention.output.dense"),
-        Rename("blocks.{block}.attention_norm", f"{BLOCK}.attention.output.LayerNorm"),
+        *EMBEDDING_AND_ATTENTION,
         Rename("blocks.{block}.feed_forward.halves", f"{BLOCK}.mlp.gated_layers"),
         Rename("blocks.{block}.feed_forward.down", f"{BLOCK}.mlp.wo"),
         Rename("blocks.{block}.feed_forward_norm", f"{BLOCK}.mlp.layernorm"),

@@ -11,11 +11,11 @@ modeling_bert.py in jinaai/jina-bert-v2-qk-post-norm; the gate is the second hal
 from dataclasses import replace
 
 from encoder_engine.families.data import jina_bert_v2
+from encoder_engine.families.data.bert import BLOCK, POOLER
 from encoder_engine.families.facts.distance_quirks import AlibiSlopes
 from encoder_engine.families.facts.names import Rename
 from encoder_engine.families.facts.quirks import OwnCode
 
-BLOCK = jina_bert_v2.BLOCK
 PLAIN = jina_bert_v2.FAMILY.block
 REPOSITORY = "jinaai/jina-bert-v2-qk-post-norm--"
 FAMILY = replace(
@@ -36,20 +36,13 @@ FAMILY = replace(
         ),
     ),
     renames=(
-        Rename("embedding.tokens", "embeddings.word_embeddings"),
-        Rename("embedding.segments", "embeddings.token_type_embeddings"),
-        Rename("embedding.norm", "embeddings.LayerNorm"),
-        Rename(
-            "blocks.{block}.attention.qkv",
-            (
-                f"{BLOCK}.attention.self.query",
-                f"{BLOCK}.attention.self.key",
-                f"{BLOCK}.attention.self.value",
-            ),
+        *(
+            rename
+            for rename in jina_bert_v2.EMBEDDING_AND_ATTENTION
+            if rename.ours != "blocks.{block}.attention_norm"
         ),
         Rename("blocks.{block}.attention.query_norm", f"{BLOCK}.attention.self.layer_norm_q"),
         Rename("blocks.{block}.attention.key_norm", f"{BLOCK}.attention.self.layer_norm_k"),
-        Rename("blocks.{block}.attention.output", f"{BLOCK}.attention.output.dense"),
         Rename("blocks.{block}.attention_output_norm", f"{BLOCK}.attention.output.LayerNorm"),
         Rename("blocks.{block}.attention_norm", f"{BLOCK}.layer_norm_1"),
         Rename(
@@ -57,7 +50,7 @@ FAMILY = replace(
         ),
         Rename("blocks.{block}.feed_forward.down", f"{BLOCK}.mlp.down_layer"),
         Rename("blocks.{block}.feed_forward_norm", f"{BLOCK}.layer_norm_2"),
-        Rename("pooler.dense", "pooler.dense"),
+        POOLER,
     ),
     in_place=False,
     code=(REPOSITORY, "configuration_bert.Jina", "modeling_bert.Jina"),

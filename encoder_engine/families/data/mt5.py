@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 from encoder_engine.families.data import t5
-from encoder_engine.families.data.bert import TOKEN_CLASSIFIER
 from encoder_engine.families.facts.distance_quirks import RelativeBuckets
 from encoder_engine.families.facts.quirks import FeedForwardName
 
@@ -26,13 +25,6 @@ FAMILY = replace(
         ),
         RelativeBuckets("relative_attention_num_buckets", "relative_attention_max_distance"),
     ),
-    layouts=(
-        replace(
-            TOKEN_CLASSIFIER,
-            architecture="MT5ForTokenClassification",
-            dropouts=("classifier_dropout",),
-            dropout=0.0,
-        ),
-    ),
+    layouts=(replace(t5.CLASSIFIER, architecture="MT5ForTokenClassification"),),
     in_place=False,
 )

@@ -16,6 +16,13 @@ from encoder_engine.families.facts.spec import AttentionSpec, BlockSpec, FeedFor
 BLOCK = "encoder.block.{block}.layer"
 FIRST_ATTENTION = "encoder.block.0.layer.0.SelfAttention"
 ATTENTION, FEED_FORWARD = f"{BLOCK}.0.SelfAttention", f"{BLOCK}.1.DenseReluDense"
+# T5's other heads belong to the decoder.
+CLASSIFIER = replace(
+    TOKEN_CLASSIFIER,
+    architecture="T5ForTokenClassification",
+    dropouts=("classifier_dropout",),
+    dropout=0.0,
+)
 FAMILY = Family(
     model_type="t5",
     architecture="T5EncoderModel",
@@ -84,15 +91,7 @@ FAMILY = Family(
     ),
     copies={"encoder.embed_tokens.weight": "shared.weight"},
     heads=("decoder.", "lm_head.", "classification_head.", "classifier."),
-    # T5's other heads belong to the decoder.
-    layouts=(
-        replace(
-            TOKEN_CLASSIFIER,
-            architecture="T5ForTokenClassification",
-            dropouts=("classifier_dropout",),
-            dropout=0.0,
-        ),
-    ),
+    layouts=(CLASSIFIER,),
     # The decoder, where there is one, is left in the file.
     required={"is_encoder_decoder": (False, True)},
     ignored=(

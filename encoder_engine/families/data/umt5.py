@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 from encoder_engine.families.data import mt5, t5
-from encoder_engine.families.data.bert import TOKEN_CLASSIFIER
 from encoder_engine.families.facts.distance_quirks import RelativeBuckets
 from encoder_engine.families.facts.names import Rename
 
@@ -25,12 +24,5 @@ FAMILY = replace(
         ),
     ),
     ignored=(*mt5.FAMILY.ignored, "scalable_attention"),
-    layouts=(
-        replace(
-            TOKEN_CLASSIFIER,
-            architecture="UMT5ForTokenClassification",
-            dropouts=("classifier_dropout",),
-            dropout=0.0,
-        ),
-    ),
+    layouts=(replace(t5.CLASSIFIER, architecture="UMT5ForTokenClassification"),),
 )

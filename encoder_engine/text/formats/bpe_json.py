@@ -6,11 +6,10 @@ Settings that are not recognised exactly are refused with a reason, and Hugging 
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from encoder_engine.text.byte_level import BYTE_LETTERS
-from encoder_engine.text.formats.json_reading import read_token_ids
+from encoder_engine.text.formats.json_reading import compact_json, read_token_ids
 from encoder_engine.text.formats.steps_json import (
     listed,
     read_decoder_steps,
@@ -88,7 +87,7 @@ def read_bpe(top: JsonValue) -> BpeSpec:
         byte_fallback=node.get("byte_fallback").boolean(default=False),
         fuse_unk=node.get("fuse_unk").boolean(default=False),
         normalizer=normalizer,
-        pre_tokenizer=_dump(top.get("pre_tokenizer").value),
+        pre_tokenizer=compact_json(top.get("pre_tokenizer").value),
         splitting=splitting,
     )
     _check(spec, node)
@@ -256,7 +255,7 @@ def _splits_nothing(node: JsonValue, normalizer: tuple[NormalizerStep, ...]) -> 
 def read_bpe_decoder(node: JsonValue) -> ByteLevelDecoderSpec | DecoderSteps | None:
     """Read the ``decoder`` of a tokenizer.json with a BPE model; None: it has none."""
     if not node.is_null and node.kind() == "ByteLevel":
-        return ByteLevelDecoderSpec(decoder=_dump(node.value))
+        return ByteLevelDecoderSpec(decoder=compact_json(node.value))
     return read_decoder_steps(node)
 
 
@@ -274,7 +273,3 @@ def bpe_model_member(model: BpeSpec) -> dict[str, Any]:
         "vocab": dict(sorted(model.vocab.items(), key=lambda item: item[1])),
         "merges": [list(merge) for merge in model.merges],
     }
-
-
-def _dump(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -53,7 +53,6 @@ class TokenizerConfig:
     """
 
     where: str
-    found: bool = False
     do_lower_case: bool | None = None
     strip_accents: bool | None = None
     tokenize_chinese_chars: bool | None = None
@@ -106,7 +105,6 @@ def _read_tokenizer_config(node: JsonValue) -> TokenizerConfig:
         raise never.fail("never_split is not supported; make them added tokens in tokenizer.json")
     return TokenizerConfig(
         where=node.where,
-        found=True,
         do_lower_case=node.get("do_lower_case").optional(JsonValue.boolean),
         strip_accents=node.get("strip_accents").optional(JsonValue.boolean),
         tokenize_chinese_chars=node.get("tokenize_chinese_chars").optional(JsonValue.boolean),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 from encoder_engine import files, json_values
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MAX_ID",
+    "compact_json",
     "parse_json",
     "read_bytes",
     "read_json",
@@ -56,6 +58,11 @@ def parse_json(
     found = value_of(value, path.name)
     found.object()
     return found
+
+
+def compact_json(value: object) -> str:
+    """Return a parsed value as JSON without white space, in which a specification keeps it."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def read_token_ids(node: JsonValue) -> Mapping[str, int]:

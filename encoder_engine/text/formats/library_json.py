@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from encoder_engine.text.extension import extension
 from encoder_engine.text.formats.bpe_json import check_merges
-from encoder_engine.text.formats.json_reading import read_token_ids
+from encoder_engine.text.formats.json_reading import compact_json, read_token_ids
 from encoder_engine.text.formats.unigram_json import read_pieces
 from encoder_engine.text.spec.library import LibraryDecoderSpec, LibrarySpec, OffsetTrim
 
@@ -52,9 +52,9 @@ def read_library(top: JsonValue, kind: str, reason: str = "") -> LibrarySpec:
     return LibrarySpec(
         kind=kind,
         reason=reason or f"the engine has no {kind} model of its own",
-        normalizer=_dump(top.get("normalizer").value),
-        pre_tokenizer=_dump(top.get("pre_tokenizer").value),
-        model=_dump(members),
+        normalizer=compact_json(top.get("normalizer").value),
+        pre_tokenizer=compact_json(top.get("pre_tokenizer").value),
+        model=compact_json(members),
         vocab=vocab,
         num_ids=num_ids,
         unk_token=None if unknown.is_null else unknown.string() or None,
@@ -70,7 +70,7 @@ def _as_the_library_reads(score: float) -> float:
 
 def read_library_decoder(node: JsonValue) -> LibraryDecoderSpec | None:
     """Return the member ``decoder`` for Hugging Face tokenizers; None if the file has none."""
-    return None if node.is_null else LibraryDecoderSpec(decoder=_dump(node.value))
+    return None if node.is_null else LibraryDecoderSpec(decoder=compact_json(node.value))
 
 
 def library_members(model: LibrarySpec, decoder: DecoderSpec | None) -> dict[str, Any]:
@@ -91,7 +91,3 @@ def trimming_member(trim: OffsetTrim) -> dict[str, Any]:
         "trim_offsets": True,
         "use_regex": True,
     }
-
-
-def _dump(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from encoder_engine.text.spec.tokenizer import TemplatePiece, TokenizerSpec
 
-__all__ = ["save"]
+__all__ = ["save", "tokenizer_json"]
 
 SENTENCEPIECE_FILE = "tokenizer.model"
 STRATEGIES = {
@@ -63,7 +63,7 @@ def save(spec: TokenizerSpec, directory: str | PathLike[str]) -> None:
             _write(folder / "vocab.txt", "".join(f"{token}\n" for token, _ in ordered))
         _write(folder / "special_tokens_map.json", _dump(names))
         _write(folder / "tokenizer_config.json", _dump(_config(spec) | names))
-        _write(folder / "tokenizer.json", _dump(_tokenizer_json(spec)))
+        _write(folder / "tokenizer.json", _dump(tokenizer_json(spec)))
     except OSError as error:
         raise OutputError(f"{folder}: the tokenizer cannot be written: {error}") from error
 
@@ -223,7 +223,8 @@ def _bpe_members(spec: TokenizerSpec, model: BpeSpec) -> dict[str, Any]:
     }
 
 
-def _tokenizer_json(spec: TokenizerSpec) -> dict[str, Any]:
+def tokenizer_json(spec: TokenizerSpec) -> dict[str, Any]:
+    """Return a tokenizer as the content of its tokenizer.json."""
     flags = ("id", "content", "single_word", "lstrip", "rstrip", "normalized", "special")
     members = _members(spec)
     return {

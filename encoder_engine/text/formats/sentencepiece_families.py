@@ -52,19 +52,15 @@ class Family:
 ROBERTA = {"bos": "<s>", "eos": "</s>", "unk": "<unk>", "sep": "</s>", "pad": "<pad>", "cls": "<s>"}
 BERT = {"bos": "[CLS]", "eos": "[SEP]", "sep": "[SEP]", "cls": "[CLS]", "mask": "[MASK]"}
 BERT_SINGLE = (("cls", 0), ("A", 0), ("sep", 0))
+XLM_ROBERTA = Family(
+    names=ROBERTA | {"mask": "<mask>"},
+    single=(("bos", 0), ("A", 0), ("eos", 0)),
+    pair=(("bos", 0), ("A", 0), ("eos", 0), ("eos", 0), ("B", 0), ("eos", 0)),
+    unk_id=3,
+)
 FAMILIES = {
-    "XLMRobertaTokenizer": Family(
-        names=ROBERTA | {"mask": "<mask>"},
-        single=(("bos", 0), ("A", 0), ("eos", 0)),
-        pair=(("bos", 0), ("A", 0), ("eos", 0), ("eos", 0), ("B", 0), ("eos", 0)),
-        unk_id=3,
-    ),
-    "CamembertTokenizer": Family(
-        names=ROBERTA | {"mask": "<mask>"},
-        single=(("bos", 0), ("A", 0), ("eos", 0)),
-        pair=(("bos", 0), ("A", 0), ("eos", 0), ("eos", 0), ("B", 0), ("eos", 0)),
-        unk_id=3,
-    ),
+    "XLMRobertaTokenizer": XLM_ROBERTA,
+    "CamembertTokenizer": XLM_ROBERTA,
     "AlbertTokenizer": Family(
         names=BERT | {"unk": "<unk>", "pad": "<pad>"},
         single=BERT_SINGLE,

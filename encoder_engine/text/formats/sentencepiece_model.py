@@ -45,7 +45,6 @@ class SentencePieceModel:
     """A SentencePiece model file's content; ``names``: its unknown and its padding piece."""
 
     spec: SentencePieceSpec
-    unk_piece: str
     names: SpecialTokenNames
 
 
@@ -89,7 +88,6 @@ def read_sentencepiece_model(path: Path) -> SentencePieceModel:
     pad = trainer.text(48, "<pad>")
     return SentencePieceModel(
         spec=spec,
-        unk_piece=trainer.text(45, "<unk>"),
         names=SpecialTokenNames(unk=spec.unk_token, pad=pad if pad in controls else None),
     )
 

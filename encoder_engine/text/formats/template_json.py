@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from encoder_engine.text.formats.steps_json import listed
 from encoder_engine.text.spec.library import OffsetTrim
 from encoder_engine.text.spec.tokenizer import PieceKind, TemplatePiece
 
@@ -47,20 +48,10 @@ def _fixed(token: tuple[str, int], type_id: int) -> TemplatePiece:
     return TemplatePiece(kind="special", type_id=type_id, tokens=(token[0],), ids=(token[1],))
 
 
-def _processors(node: JsonValue) -> list[JsonValue]:
-    """Return the post-processors of a tokenizer.json as a list: a Sequence's, or the only one."""
-    if node.is_null:
-        return []
-    if node.kind() != "Sequence":
-        return [node]
-    node.only_keys(("type", "processors"))
-    return [inner for item in node.get("processors").items() for inner in _processors(item)]
-
-
 def read_trim(node: JsonValue) -> OffsetTrim | None:
     """Return how ``trim_offsets`` leaves white space out of offsets; None: it does not."""
     trims: list[OffsetTrim] = []
-    for item in _processors(node):
+    for item in listed(node, "processors"):
         if item.kind() not in ("ByteLevel", "RobertaProcessing"):
             continue
         if item.kind() == "ByteLevel":
@@ -70,7 +61,7 @@ def read_trim(node: JsonValue) -> OffsetTrim | None:
             trims.append(OffsetTrim(add_prefix_space=prefixed))
     if len(trims) > 1:
         raise node.fail("two post-processors that trim offsets are not supported")
-    kinds = [item.kind() for item in _processors(node)]
+    kinds = [item.kind() for item in listed(node, "processors")]
     if trims and trims[0].add_prefix_space and "ByteLevel" in kinds[1:]:
         raise node.fail("ByteLevel behind a template, with add_prefix_space, is not supported")
     return trims[0] if trims else None
@@ -95,7 +86,7 @@ def check_trimmed_pieces(node: JsonValue, vocab: Iterable[str]) -> None:
 
 def read_template(node: JsonValue, id_of: IdOf) -> tuple[Layout, Layout]:
     """Read the templates of a text and of a pair; ``id_of`` returns a token's id, or None."""
-    layouts = [item for item in _processors(node) if item.kind() != "ByteLevel"]
+    layouts = [item for item in listed(node, "processors") if item.kind() != "ByteLevel"]
     if len(layouts) > 1:
         raise node.fail(
             "two post-processors that lay rows out are not supported, and the tokenizers library "

@@ -8,16 +8,32 @@ differs from run to run.
 
 from __future__ import annotations
 
-import base64
 import io
 import json
 from typing import TYPE_CHECKING, Any
 
 from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import InputError, MissingDependencyError
+from encoder_engine.text.formats.protobuf import Message
+from encoder_engine.text.formats.saving import tokenizer_json
+from encoder_engine.text.formats.template_json import roberta_layouts
+from encoder_engine.text.spec.tokenizer import AddedTokenSpec, SpecialTokenNames, TokenizerSpec
+from encoder_engine.text.spec.unigram import (
+    ByteFallbackStep,
+    CharsmapStep,
+    DecoderSteps,
+    FuseStep,
+    LowercaseStep,
+    MetaspaceSpec,
+    ReplaceStep,
+    UnicodeFormStep,
+    UnigramSpec,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+
+    from encoder_engine.text.spec.unigram import NormalizerStep
 
 __all__ = ["UnigramResult", "train_with_sentencepiece", "train_with_tokenizers"]
 
@@ -34,7 +50,6 @@ class UnigramResult:
 
     tokenizer_json: str
     sentencepiece_model: bytes | None
-    vocab_size: int
 
 
 def train_with_sentencepiece(
@@ -88,16 +103,11 @@ def train_with_sentencepiece(
         (processor.id_to_piece(number), processor.get_score(number))
         for number in range(3, processor.get_piece_size())
     ]
-    charsmap = _field(_field(content, 3), 2)
+    charsmap = Message.read(content, "sentencepiece.model").message(3).blob(2)
     return _lay_out(
         pieces,
         extra_tokens=extra_tokens,
-        normalizers=[
-            {
-                "type": "Precompiled",
-                "precompiled_charsmap": base64.b64encode(charsmap).decode("ascii"),
-            }
-        ],
+        normalizer=(CharsmapStep(charsmap=charsmap),),
         byte_fallback=byte_fallback,
         sentencepiece_model=content,
     )
@@ -144,10 +154,7 @@ def train_with_tokenizers(
     return _lay_out(
         [(piece, score) for piece, score in model["vocab"] if piece != FIRST[3]],
         extra_tokens=extra_tokens,
-        normalizers=[
-            {"type": "NFKC"},
-            *([{"type": "Lowercase"}] if lowercase else []),
-        ],
+        normalizer=(UnicodeFormStep(form="NFKC"), *([LowercaseStep()] if lowercase else [])),
         byte_fallback=False,
         sentencepiece_model=None,
     )
@@ -163,111 +170,42 @@ def _missing(library: str) -> MissingDependencyError:
     return MissingDependencyError("training a vocabulary", library=library, extra="train")
 
 
-def _field(message: bytes, number: int) -> bytes:
-    """Return the bytes of a protobuf message's field; of several values the last counts."""
-    place, found = 0, b""
-    while place < len(message):
-        key, place = _varint(message, place)
-        if key & 7 == 0:
-            _, place = _varint(message, place)
-        elif key & 7 == 2:
-            size, place = _varint(message, place)
-            found = message[place : place + size] if key >> 3 == number else found
-            place += size
-        else:
-            place += {1: 8, 5: 4}[key & 7]
-    return found
-
-
-def _varint(message: bytes, place: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = message[place]
-        place += 1
-        value |= (byte & 127) << shift
-        shift += 7
-        if byte < 128:
-            return value, place
-
-
 def _lay_out(
     pieces: Sequence[tuple[str, float]],
     *,
     extra_tokens: Sequence[str],
-    normalizers: list[dict[str, Any]],
+    normalizer: tuple[NormalizerStep, ...],
     byte_fallback: bool,
     sentencepiece_model: bytes | None,
 ) -> UnigramResult:
     """Write trained pieces as a tokenizer.json, with XLM-R's template, special tokens, decoder."""
-    vocab = [*((token, 0.0) for token in FIRST), *pieces]
-    vocab += [(token, 0.0) for token in (*extra_tokens, MASK)]
-    ids = {token: number for number, (token, _) in enumerate(vocab)}
-    special = [*FIRST, *extra_tokens, MASK]
-    metaspace = {
-        "type": "Metaspace",
-        "replacement": METASPACE,
-        "prepend_scheme": "always",
-        "split": True,
-    }
-    replace = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}
-    decoders: list[dict[str, Any]] = [metaspace]
-    if byte_fallback:
-        decoders = [{"type": "ByteFallback"}, metaspace, {"type": "Fuse"}]
-    top = {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": [_added(token, ids[token]) for token in special],
-        "normalizer": {"type": "Sequence", "normalizers": [*normalizers, replace]},
-        "pre_tokenizer": {
-            "type": "Sequence",
-            "pretokenizers": [{"type": "WhitespaceSplit"}, metaspace],
-        },
-        "post_processor": _template(ids),
-        "decoder": decoders[0]
-        if len(decoders) == 1
-        else {"type": "Sequence", "decoders": decoders},
-        "model": {
-            "type": "Unigram",
-            "unk_id": ids["<unk>"],
-            "vocab": [list(pair) for pair in vocab],
-            "byte_fallback": byte_fallback,
-        },
-    }
-    return UnigramResult(
-        tokenizer_json=json.dumps(top, ensure_ascii=False, indent=1) + "\n",
-        sentencepiece_model=sentencepiece_model,
-        vocab_size=len(vocab),
+    special = [(token, 0.0) for token in (*FIRST, *extra_tokens, MASK)]
+    vocab = [*special[: len(FIRST)], *pieces, *special[len(FIRST) :]]
+    metaspace = MetaspaceSpec(replacement=METASPACE, prepend_scheme="always", split=True)
+    steps = (ByteFallbackStep(), metaspace, FuseStep()) if byte_fallback else (metaspace,)
+    model = UnigramSpec(
+        pieces=[piece for piece, _ in vocab],
+        scores=[score for _, score in vocab],
+        unk_id=FIRST.index("<unk>"),
+        byte_fallback=byte_fallback,
+        normalizer=(*normalizer, ReplaceStep(pattern=" {2,}", regex=True, content=" ")),
+        whitespace_split=True,
+        metaspace=metaspace,
     )
-
-
-def _added(token: str, number: int) -> dict[str, Any]:
-    # White space in front of a mask belongs to it, as XLM-R has it.
-    return {
-        "id": number,
-        "content": token,
-        "single_word": False,
-        "lstrip": token == MASK,
-        "rstrip": False,
-        "normalized": False,
-        "special": True,
-    }
-
-
-def _template(ids: dict[str, int]) -> dict[str, Any]:
-    def special(token: str) -> dict[str, Any]:
-        return {"SpecialToken": {"id": token, "type_id": 0}}
-
-    def text(name: str) -> dict[str, Any]:
-        return {"Sequence": {"id": name, "type_id": 0}}
-
-    single = [special("<s>"), text("A"), special("</s>")]
-    return {
-        "type": "TemplateProcessing",
-        "single": single,
-        "pair": [*single, special("</s>"), text("B"), special("</s>")],
-        "special_tokens": {
-            token: {"id": token, "ids": [ids[token]], "tokens": [token]}
-            for token in ("<s>", "</s>")
-        },
-    }
+    single, pair = roberta_layouts(("<s>", model.vocab["<s>"]), ("</s>", model.vocab["</s>"]))
+    spec = TokenizerSpec(
+        model=model,
+        single=single,
+        pair=pair,
+        # White space in front of a mask belongs to it, as XLM-R has it.
+        added_tokens=tuple(
+            AddedTokenSpec(content=token, id=model.vocab[token], lstrip=token == MASK)
+            for token, _ in special
+        ),
+        decoder=DecoderSteps(steps=steps),
+        special=SpecialTokenNames(),
+    )
+    return UnigramResult(
+        tokenizer_json=json.dumps(tokenizer_json(spec), ensure_ascii=False, indent=1) + "\n",
+        sentencepiece_model=sentencepiece_model,
+    )

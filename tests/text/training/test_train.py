@@ -155,7 +155,7 @@ def test_the_layout_of_unigram_agrees_with_the_model(lowercase: bool, byte_fallb
     library = Library.from_str(result.tokenizer_json)
     assert result.sentencepiece_model is not None
     model = sentencepiece.SentencePieceProcessor(model_proto=result.sentencepiece_model)
-    assert library.get_vocab_size() == result.vocab_size == size
+    assert library.get_vocab_size() == size
     for text in [*TEXTS[:200], "Übermäßig! 東京には", "नम x"]:
         expected = [number + 1 if number else 3 for number in model.encode(text)]
         assert library.encode(text).ids == [0, *expected, 2]
@@ -168,7 +168,7 @@ def test_the_layout_of_tokenizers_own_unigram() -> None:
 
     result = train_with_tokenizers(TEXTS, vocab_size=200, extra_tokens=(), lowercase=True)
     library = Library.from_str(result.tokenizer_json)
-    assert result.vocab_size == library.get_vocab_size() <= 200
+    assert library.get_vocab_size() <= 200
     assert library.decode(library.encode("Kasoma  lote.").ids) == "kasoma lote."
 
 
