@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from encoder_engine.families.facts.spec import BlockSpec, NormSpec
     from encoder_engine.json_values import JsonValue
 
-__all__ = ["INT8_CONFIG", "read_config", "spec_from_config", "spec_to_config"]
+__all__ = ["config_to_save", "read_config", "spec_from_config", "spec_to_config"]
 
 # Keys of any configuration that do not change what an encoder computes.
 BOOKKEEPING = frozenset(
@@ -262,6 +262,16 @@ def spec_to_config(spec: EncoderSpec, original: Mapping[str, Any]) -> dict[str, 
             f"with {_first_difference(spec, reread)}"
         )
     return config
+
+
+def config_to_save(
+    spec: EncoderSpec, original: Mapping[str, Any], dtype: object, quantization: str | None
+) -> dict[str, Any]:
+    """Return :func:`spec_to_config` with the dtype and the quantization of the saved weights."""
+    config = spec_to_config(spec, original) | {"dtype": str(dtype).removeprefix("torch.")}
+    for stale in ("torch_dtype", "quantization_config"):
+        config.pop(stale, None)
+    return config | ({} if quantization is None else {"quantization_config": INT8_CONFIG})
 
 
 def _spec_of_config(config: Mapping[str, Any]) -> EncoderSpec:
