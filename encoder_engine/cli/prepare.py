@@ -123,7 +123,7 @@ def _texts(corpora: dict[str, Inputs], options: dict[str, Any]) -> Iterator[Text
     column = options["salient_column"]
     for number, rows in enumerate(corpora.values()):
         if column is None:
-            for text in _plain_texts(rows, options):
+            for text in _plain_texts(rows, options["books"]):
                 yield Text(text, number)
             continue
         keywords = {options["column"] or "text": "column=", column: "salient_column="}
@@ -132,12 +132,12 @@ def _texts(corpora: dict[str, Inputs], options: dict[str, Any]) -> Iterator[Text
             yield Text(text, number, _spans(record, column, len(text)))
 
 
-def _plain_texts(rows: Inputs, options: dict[str, Any]) -> Iterator[str]:
+def _plain_texts(rows: Inputs, books: str | None) -> Iterator[str]:
     """Yield the documents of the inputs: each row's text or, with ``--books``, the books."""
-    if options["books"] is not None:
+    if books is not None:
         from encoder_engine.data.books import read_books
 
-        yield from read_books(rows, chapters=options["books"] == "chapters")
+        yield from read_books(rows, chapters=books == "chapters")
         return
     for row in rows:
         yield row.text
@@ -220,7 +220,7 @@ def _tokenizer(
     def train() -> Tokenizer:
         from encoder_engine.text.training.train import TrainingOptions, train_tokenizer
 
-        texts = {label: _Texts(rows, options) for label, rows in corpora.items()}
+        texts = {label: Texts(rows, options["books"]) for label, rows in corpora.items()}
         with tempfile.TemporaryDirectory() as scratch:
             trained = Path(scratch) / "trained"
             train_tokenizer(texts, trained, TrainingOptions(vocab_size=options["vocab_size"]))
@@ -240,16 +240,16 @@ def _grown(tokenizer: Tokenizer, options: dict[str, Any]) -> Tokenizer:
     return with_tokens(tokenizer, read_text(Path(options["add_tokens"]), ReadError).split())
 
 
-class _Texts:
+class Texts:
     """An iterable over the texts of inputs, which every iteration reads again."""
 
-    def __init__(self, rows: Inputs, options: dict[str, Any]) -> None:
-        self._rows, self._options = rows, options
+    def __init__(self, rows: Inputs, books: str | None = None) -> None:
+        self._rows, self._books = rows, books
 
     def __iter__(self) -> Iterator[str]:
-        for text in _plain_texts(self._rows, self._options):
+        for text in _plain_texts(self._rows, self._books):
             # A book is long: the trainer reads it one paragraph at a time.
-            yield from text.split("\n") if self._options["books"] is not None else [text]
+            yield from text.split("\n") if self._books is not None else [text]
 
 
 @contextmanager

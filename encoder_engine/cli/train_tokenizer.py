@@ -12,7 +12,7 @@ import click
 
 from encoder_engine.cli import option
 from encoder_engine.cli.common import count, labelled_inputs, print_facts, print_json, spinner
-from encoder_engine.dataclass import dataclass
+from encoder_engine.cli.prepare import Texts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -21,17 +21,6 @@ if TYPE_CHECKING:
     from encoder_engine.text.training.train import TrainingSummary
 
 _STAGES = {"count": "Counting", "read": "Reading", "train": "Training"}
-
-
-@dataclass(frozen=True)
-class _Texts:
-    """An iterable over the texts of input files, which every iteration reads again."""
-
-    inputs: Inputs
-
-    def __iter__(self) -> Iterator[str]:
-        for row in self.inputs:
-            yield row.text
 
 
 @click.command("train-tokenizer")
@@ -92,7 +81,7 @@ def train_tokenizer(inputs: tuple[str, ...], output: str, **options: Any) -> Non
         **{name: options[name] for name in TrainingOptions.__dataclass_fields__ if name in options},
     )
     with ExitStack() as stack:
-        corpora = {label: _Texts(_open(stack, given, options)) for label, given in names.items()}
+        corpora = {label: Texts(_open(stack, given, options)) for label, given in names.items()}
         shown = not options["quiet"] and not options["as_json"]
         watch = stack.enter_context(_progress(shown=shown))
         summary = train(corpora, output, chosen, overwrite=options["overwrite"], watch=watch)

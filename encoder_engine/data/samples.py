@@ -133,13 +133,11 @@ def cut_blocks(corpus: Corpus, max_length: int) -> Samples:
     return replace(_samples_of(corpus, parts), separated=False)
 
 
-def hold_out(
-    samples: Samples, share: float, *, seed: int = 0, at_least: int = 1
-) -> tuple[Numbers, Numbers]:
+def hold_out(samples: Samples, share: float, *, at_least: int = 1) -> tuple[Numbers, Numbers]:
     """Split the indices of sequences into a training part and a held-out part, int64 each.
 
     ``share``: about how much is held out, at least a run, from 0 (nothing) to 1. Runs of
-    neighbouring sequences, drawn by ``seed``, are held out together, because text next to training
+    neighbouring sequences, drawn by one seed, are held out together, because text next to training
     text is more similar to it than other text. A run has up to 64 sequences; the last also those
     left over. Each part has at least ``at_least`` sequences; where there are too few for that, the
     held-out part is empty.
@@ -150,7 +148,7 @@ def hold_out(
     num_runs = number // run
     if share == 0.0 or num_runs < 2:
         return np.arange(number), np.zeros(0, np.int64)
-    drawn = np.random.default_rng(seed).permutation(num_runs)
+    drawn = np.random.default_rng(0).permutation(num_runs)
     kept_back = drawn[: min(max(round(share * num_runs), 1), num_runs - 1)]
     back = np.isin(np.minimum(np.arange(number) // run, num_runs - 1), kept_back)
     return np.flatnonzero(~back), np.flatnonzero(back)

@@ -28,7 +28,13 @@ if TYPE_CHECKING:
     from encoder_engine.families.facts.spec import BlockSpec, NormSpec
     from encoder_engine.json_values import JsonValue
 
-__all__ = ["INT8_CONFIG", "read_config", "spec_from_config", "spec_to_config"]
+__all__ = [
+    "check_quantization",
+    "config_to_save",
+    "read_config",
+    "spec_from_config",
+    "spec_to_config",
+]
 
 # Keys of any configuration that do not change what an encoder computes.
 BOOKKEEPING = frozenset(
@@ -86,6 +92,7 @@ BOOKKEEPING = frozenset(
         "use_return_dict",
     ]
 )
+QUANTIZATIONS = (None, "int8")
 # The keys that a quantized encoder adds to its config.json.
 INT8_CONFIG = {"quant_method": "encoder_engine", "weights": "int8"}
 # Supported values of keys that change the computation in any family.
@@ -96,6 +103,15 @@ REQUIRED: dict[str, tuple[Any, ...]] = {
     "position_embedding_type": ("absolute", None),
     "quantization_config": (None, INT8_CONFIG),
 }
+
+
+def check_quantization(quantization: str | None) -> None:
+    """Raise :class:`UnsupportedFeatureError` for an unknown quantization."""
+    if quantization not in QUANTIZATIONS:
+        raise UnsupportedFeatureError(
+            f"quantization={quantization!r} is not supported; the choices are "
+            f"{', '.join(map(repr, QUANTIZATIONS))}"
+        )
 
 
 def read_config(directory: Path) -> dict[str, Any]:
@@ -262,6 +278,16 @@ def spec_to_config(spec: EncoderSpec, original: Mapping[str, Any]) -> dict[str, 
             f"with {_first_difference(spec, reread)}"
         )
     return config
+
+
+def config_to_save(
+    spec: EncoderSpec, original: Mapping[str, Any], dtype: object, quantization: str | None
+) -> dict[str, Any]:
+    """Return :func:`spec_to_config` with the dtype and the quantization of the saved weights."""
+    config = spec_to_config(spec, original) | {"dtype": str(dtype).removeprefix("torch.")}
+    for stale in ("torch_dtype", "quantization_config"):
+        config.pop(stale, None)
+    return config | ({} if quantization is None else {"quantization_config": INT8_CONFIG})
 
 
 def _spec_of_config(config: Mapping[str, Any]) -> EncoderSpec:

@@ -221,24 +221,13 @@ class RunSettings:
         if steps is None:
             steps = max(USUAL_EPOCHS * epoch_steps, min(LEAST_STEPS, MOST_EPOCHS * epoch_steps))
         evaluate_every = self.evaluate_every or min(epoch_steps, steps)
-        return RunRecipe(
-            steps=steps,
-            seed=self.seed,
-            device=self.device,
-            precision=self.precision,
-            residual=self.residual,
-            deterministic=self.deterministic,
-            compile=self.compile,
-            graphs=self.graphs,
-            recompute=self.recompute,
-            ema=self.ema,
-            sharding=self.sharding,
-            log_every=self.log_every,
-            evaluate_every=evaluate_every,
-            checkpoint_every=self.checkpoint_every or evaluate_every,
-            keep_last=self.keep_last,
-            trackers=self.trackers,
-        )
+        settings = vars(self) | {
+            "steps": steps,
+            "evaluate_every": evaluate_every,
+            "checkpoint_every": self.checkpoint_every or evaluate_every,
+        }
+        del settings["epochs"]
+        return RunRecipe(**settings)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,7 @@ from encoder_engine.errors import ConfigError, UnsupportedFeatureError
 from encoder_engine.families.checkpoints.arrays import BFLOAT16, arrays_sha256, widen
 from encoder_engine.families.checkpoints.files import COMPILED, resolve_directory
 from encoder_engine.families.checkpoints.parameters import encoder_shapes, quantized_shapes
-from encoder_engine.families.config import spec_from_config
+from encoder_engine.families.config import check_quantization, spec_from_config
 from encoder_engine.families.heads import label_names
 from encoder_engine.files import writing
 from encoder_engine.inference.batch import Batch
@@ -34,12 +34,7 @@ from encoder_engine.inference.constants import unsettled_distances
 from encoder_engine.inference.layers import LayerReader, MadeLayers, ParametersInMemory
 from encoder_engine.inference.memory import MappedFiles
 from encoder_engine.inference.network import CompiledHead, CompiledNetwork
-from encoder_engine.inference.options import (
-    check_layer_weights,
-    check_quantization,
-    check_threads,
-    resolve_dtype,
-)
+from encoder_engine.inference.options import check_layer_weights, check_threads, resolve_dtype
 from encoder_engine.inference.reading import read_checkpoint
 
 if TYPE_CHECKING:

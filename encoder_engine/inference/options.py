@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 
 from encoder_engine import _native
-from encoder_engine.errors import ConfigError, InputError, UnsupportedFeatureError
+from encoder_engine.errors import ConfigError, InputError
 
-__all__ = ["check_layer_weights", "check_quantization", "check_threads", "resolve_dtype"]
+__all__ = ["check_layer_weights", "check_threads", "resolve_dtype"]
 
 DTYPES = ("float32", "bfloat16")
-QUANTIZATIONS = (None, "int8")
 # Instruction sets that multiply bfloat16.
 BFLOAT16_SETS = ("avx512_bf16", "amx", "bf16")
 # The extension starts no more by itself; an OpenMP runtime ends a process that asks for too many.
@@ -73,12 +72,3 @@ def check_layer_weights(
     if not weights:
         raise InputError("layers is empty; name at least one")
     return tuple(sorted(weights.items()))
-
-
-def check_quantization(quantization: str | None) -> None:
-    """Raise :class:`UnsupportedFeatureError` for an unknown quantization."""
-    if quantization not in QUANTIZATIONS:
-        raise UnsupportedFeatureError(
-            f"quantization={quantization!r} is not supported; the choices are "
-            f"{', '.join(map(repr, QUANTIZATIONS))}"
-        )

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import json
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from encoder_engine.errors import ConfigError, UnsupportedFeatureError
 from encoder_engine.families.checkpoints.adapters import check_no_leftovers
 from encoder_engine.families.checkpoints.assembling import unstack_array
 from encoder_engine.families.checkpoints.parameters import arrangements
-from encoder_engine.families.checkpoints.writing import write_tensors
-from encoder_engine.families.config import INT8_CONFIG, spec_to_config
+from encoder_engine.families.checkpoints.writing import write_model, write_tensors
+from encoder_engine.families.config import config_to_save
 from encoder_engine.families.facts.names import origins
 from encoder_engine.families.heads import find_layout
 from encoder_engine.families.registry import find_family
-from encoder_engine.files import CHECKSUMS, write_atomically, write_checksums, writing
+from encoder_engine.files import writing
 
 if TYPE_CHECKING:
     import os
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from encoder_engine.inference.encoder import CompiledEncoder
 
 __all__ = ["save_checkpoint"]
-
-WEIGHTS, CONFIG = "model.safetensors", "config.json"
 
 
 def save_checkpoint(encoder: CompiledEncoder, directory: str | os.PathLike[str]) -> None:
@@ -47,12 +45,7 @@ def save_checkpoint(encoder: CompiledEncoder, directory: str | os.PathLike[str])
             "this encoder was compiled without a configuration, which its checkpoint needs; pass "
             "config= to from_parameters"
         )
-    config: dict[str, Any] = spec_to_config(encoder.spec, dict(encoder.config))
-    config |= {"dtype": encoder.dtype}
-    for stale in ("torch_dtype", "quantization_config"):
-        config.pop(stale, None)
-    if encoder.quantization is not None:
-        config["quantization_config"] = INT8_CONFIG
+    config = config_to_save(encoder.spec, encoder.config, encoder.dtype, encoder.quantization)
     tensors = _tensors(encoder.spec, encoder.parameters())
     if encoder.head is not None:
         family = find_family(encoder.spec.model_type)
@@ -67,13 +60,7 @@ def save_checkpoint(encoder: CompiledEncoder, directory: str | os.PathLike[str])
     target = Path(directory)
     check_no_leftovers(target)
     with writing(target):
-        target.mkdir(parents=True, exist_ok=True)
-        # Until the new configuration is there, the directory is not a model.
-        for name in (CHECKSUMS, CONFIG):
-            (target / name).unlink(missing_ok=True)
-        write_tensors(target / WEIGHTS, tensors)
-        write_atomically(target / CONFIG, (json.dumps(config, indent=2) + "\n").encode())
-        write_checksums(target, [CONFIG, WEIGHTS])
+        write_model(target, config, partial(write_tensors, tensors=tensors))
 
 
 def _tensors(spec: EncoderSpec, parameters: Iterable[tuple[str, Array]]) -> dict[str, Array]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
 
-from encoder_engine.errors import UnsupportedFeatureError
+from encoder_engine.families.config import check_quantization
 from encoder_engine.models.checkpoints.loading import load_encoder
 from encoder_engine.models.checkpoints.saving import save_encoder
 from encoder_engine.models.compiling import compile_network
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from encoder_engine.inference import CompiledEncoder
 
 __all__ = ["Encoder", "EncoderOutput"]
-
-QUANTIZATIONS = (None, "int8")
 
 
 class Encoder(Network):
@@ -54,11 +52,7 @@ class Encoder(Network):
         for missing, malformed or contradictory files, and :class:`UnsupportedFeatureError` for
         another quantization or int8 on a GPU; no weight is filled in or left out silently.
         """
-        if quantization not in QUANTIZATIONS:
-            raise UnsupportedFeatureError(
-                f"quantization={quantization!r} is not supported; the choices are "
-                f"{', '.join(map(repr, QUANTIZATIONS))}"
-            )
+        check_quantization(quantization)
         return load_encoder(
             *(cls, path_or_hub_id),
             device=device,

@@ -6,7 +6,7 @@ embeddings, V vocabulary, C labels.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -103,27 +103,24 @@ class MaskedLM(HeadModel):
         label_smoothing: float = 0.0,
     ) -> Tensor:
         """Return the loss from rows of an encoder's output, [T, D]; see :meth:`loss`."""
-        hidden_ME = self.head.transform(F.embedding(rows_M, hidden_TD))
-        rows = torch.arange(rows_M.shape[0], device=rows_M.device)
-        return ops.masked_cross_entropy(
-            *(hidden_ME, rows, labels_M),
-            *self._vocabulary,
-            label_smoothing=label_smoothing,
-            reduction=reduction,
-        )
+        options = {"reduction": reduction, "label_smoothing": label_smoothing}
+        loss: Tensor = self._cross_entropy(hidden_TD, rows_M, labels_M, **options)
+        return loss
 
     def predictions_of(
         self, hidden_TD: Tensor, rows_M: Tensor, labels_M: Tensor
     ) -> ops.MaskedTokenLoss:
         """Return the summed loss and the argmax tokens of rows of an encoder's output."""
+        options = {"reduction": "sum", "return_predictions": True}
+        found: ops.MaskedTokenLoss = self._cross_entropy(hidden_TD, rows_M, labels_M, **options)
+        return found
+
+    def _cross_entropy(
+        self, hidden_TD: Tensor, rows_M: Tensor, labels_M: Tensor, **options: Any
+    ) -> Any:
         hidden_ME = self.head.transform(F.embedding(rows_M, hidden_TD))
         rows = torch.arange(rows_M.shape[0], device=rows_M.device)
-        return ops.masked_cross_entropy(
-            *(hidden_ME, rows, labels_M),
-            *self._vocabulary,
-            reduction="sum",
-            return_predictions=True,
-        )
+        return ops.masked_cross_entropy(hidden_ME, rows, labels_M, *self._vocabulary, **options)
 
     @property
     def _vocabulary(self) -> tuple[Tensor, Tensor]:

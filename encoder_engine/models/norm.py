@@ -5,7 +5,7 @@ Dimensions: T packed tokens, D width.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -36,39 +36,23 @@ class Norm(nn.Module):
         self, input_TD: Tensor, *, residual_TD: Tensor | None = None, dropout: float = 0.0
     ) -> Tensor:
         """Return the norm of ``dropout(input) + residual``, [T, D]."""
-        if not self.spec.centred:
-            return ops.rms_norm(
-                *(input_TD, self.factors_D),
-                epsilon=self.spec.epsilon,
-                residual_TD=residual_TD,
-                dropout=dropout,
-            )
-        return ops.layer_norm(
-            *(input_TD, self.factors_D, self.bias),
-            epsilon=self.spec.epsilon,
-            residual_TD=residual_TD,
-            dropout=dropout,
-        )
+        output_TD: Tensor = self._norm(input_TD, residual_TD=residual_TD, dropout=dropout)
+        return output_TD
 
     def with_sum(
         self, input_TD: Tensor, *, residual_TD: Tensor, dropout: float
     ) -> tuple[Tensor, Tensor]:
         """Return the normalized sum, and the sum itself, which is a pre-norm block's residual."""
-        if not self.spec.centred:
-            return ops.rms_norm(
-                *(input_TD, self.factors_D),
-                epsilon=self.spec.epsilon,
-                residual_TD=residual_TD,
-                dropout=dropout,
-                return_sum=True,
-            )
-        return ops.layer_norm(
-            *(input_TD, self.factors_D, self.bias),
-            epsilon=self.spec.epsilon,
-            residual_TD=residual_TD,
-            dropout=dropout,
-            return_sum=True,
+        output_TD, sum_TD = self._norm(
+            input_TD, residual_TD=residual_TD, dropout=dropout, return_sum=True
         )
+        return output_TD, sum_TD
+
+    def _norm(self, input_TD: Tensor, **options: Any) -> Any:
+        options["epsilon"] = self.spec.epsilon
+        if not self.spec.centred:
+            return ops.rms_norm(input_TD, self.factors_D, **options)
+        return ops.layer_norm(input_TD, self.factors_D, self.bias, **options)
 
     def quantized(
         self, input_TD: Tensor, *, residual_TD: Tensor

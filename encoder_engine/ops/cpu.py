@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 DTYPES = ("float32", "bfloat16")
 
 
+@cache
 def native_instruction_set() -> str | None:
     """Return the instruction set that the extension chose when loaded; None: it is not built."""
     try:
@@ -22,11 +23,6 @@ def native_instruction_set() -> str | None:
     except ImportError:
         return None
     return _native.instruction_set()
-
-
-@cache
-def _instruction_set() -> str | None:
-    return native_instruction_set()
 
 
 def refuse_native(facts: CallFacts) -> str | None:
@@ -38,7 +34,7 @@ def refuse_native(facts: CallFacts) -> str | None:
 
 def refuse_trained(facts: CallFacts) -> str | None:
     """Return why no native kernel with gradients can take the call; None: one can."""
-    if _instruction_set() is None:
+    if native_instruction_set() is None:
         return "the extension is not built"
     if facts.device != "cpu":
         return f"it computes on the CPU, the tensors are on {facts.device}"
@@ -52,7 +48,7 @@ def refuse_trained(facts: CallFacts) -> str | None:
 @cache
 def is_amd() -> bool:
     """Return whether the processor is AMD's; False where the extension is not built."""
-    if _instruction_set() is None:
+    if native_instruction_set() is None:
         return False
     from encoder_engine import _native
 
@@ -65,13 +61,13 @@ def trains_in_bfloat16() -> bool:
     They are by AVX-512 on AMD and by AMX on Intel, whose AVX-512 multiplies slower in bfloat16 than
     in float32. On arm64, where no step has been timed, False.
     """
-    level = _instruction_set()
+    level = native_instruction_set()
     return level == "amx" or (level == "avx512_bf16" and is_amd())
 
 
 def release_kept_memory() -> None:
     """Return to the system the memory that training steps kept for later steps."""
-    if _instruction_set() is None:
+    if native_instruction_set() is None:
         return
     from encoder_engine import _native
 
@@ -83,7 +79,7 @@ def is_automatic(_facts: CallFacts) -> bool:
 
     They may not where only the portable ones run, compiled for any processor: these are slower.
     """
-    return _instruction_set() != "portable"
+    return native_instruction_set() != "portable"
 
 
 def native(room: str, refuse: Callable[[Any], str | None] = refuse_trained) -> Implementation:

@@ -113,11 +113,6 @@ class Dispatcher:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._num_failures = 0
 
-    @property
-    def started(self) -> bool:
-        """Return whether the lanes are running."""
-        return bool(self._lanes)
-
     def start(self) -> None:
         """Start the lanes; called in the event loop's thread."""
         self._loop = asyncio.get_running_loop()

@@ -196,10 +196,6 @@ class Scheduler:
         # The waiting cost and number of texts, by key.
         self.waiting: dict[Hashable, tuple[float, int]] = {}
 
-    def __len__(self) -> int:
-        """Return the number of requests with waiting texts."""
-        return sum(len(flow.requests) for flow in self._flows.values())
-
     def add(self, request: Waiting) -> None:
         """Append a request to its flow; a request without texts is ignored."""
         if not request.num_waiting:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from encoder_engine.engine.choosing import torch_engine
 from encoder_engine.inference.options import check_threads
+from encoder_engine.quota import cpu_quota
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -17,11 +17,6 @@ if TYPE_CHECKING:
 
 __all__ = ["SharedThreads", "available_threads", "shared_threads"]
 
-# The CPU quota of a container, in cgroups of version 2 and 1.
-QUOTA = Path("/sys/fs/cgroup/cpu.max")
-OLD_QUOTA = Path("/sys/fs/cgroup/cpu/cpu.cfs_quota_us")
-OLD_PERIOD = Path("/sys/fs/cgroup/cpu/cpu.cfs_period_us")
-
 
 def available_threads() -> int:
     """Return the number of cores that this process may use, within the container's quota.
@@ -29,26 +24,9 @@ def available_threads() -> int:
     With more running threads than the quota, the kernel stops all of them for the rest of each 100
     ms.
     """
-    quota = _quota()
+    quota = cpu_quota()
     cores = check_threads(None)
     return cores if quota is None else max(1, min(cores, math.ceil(quota)))
-
-
-def _quota() -> float | None:
-    """Return the number of cores in the container's quota; None: there is no quota."""
-    try:
-        quota, period = QUOTA.read_text("ascii").split()
-    except (OSError, ValueError):
-        try:
-            quota, period = OLD_QUOTA.read_text("ascii"), OLD_PERIOD.read_text("ascii")
-        except OSError:
-            return None
-    try:
-        cores = int(quota) / int(period)
-    except (ValueError, ZeroDivisionError):
-        # "max": no limit.
-        return None
-    return cores if cores > 0 else None
 
 
 class SharedThreads:

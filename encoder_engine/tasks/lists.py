@@ -5,7 +5,7 @@ Dimensions: B lists of N texts (tokenized pairs) in all.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from encoder_engine.engine.outputs import Logits
 from encoder_engine.packing.token_rows import TokenRows
 from encoder_engine.tasks.batching import refuse_no_token
 from encoder_engine.tasks.items import LABELS, SIZES, Items, Ragged, TaskBatch, feature_targets
+from encoder_engine.tasks.task import Example, Prediction, Task
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from encoder_engine.tasks.task import Windows
     from encoder_engine.text import Tokenizer
 
-__all__ = ["batch_lists", "encode_lists", "list_scores", "split_lists"]
+__all__ = ["ListTask", "encode_lists", "list_scores", "split_lists"]
 
 
 def encode_lists(
@@ -59,12 +60,19 @@ def encode_lists(
     )
 
 
-def batch_lists(items: Items) -> TaskBatch:
-    """Make a model's input from a batch of items that are lists of texts."""
-    targets = {SIZES: np.diff(items.offsets), **feature_targets(items)}
-    if LABELS in items.columns:
-        targets[LABELS] = items.ragged(LABELS).values
-    return TaskBatch(items.rows, targets)
+class ListTask(Task[Example, Prediction], Generic[Example, Prediction]):
+    """A task whose items are lists of texts."""
+
+    def batch(self, items: Items) -> TaskBatch:
+        """Make the model's input from a batch of items, which are lists of texts."""
+        targets = {SIZES: np.diff(items.offsets), **feature_targets(items)}
+        if LABELS in items.columns:
+            targets[LABELS] = items.ragged(LABELS).values
+        return TaskBatch(items.rows, targets)
+
+    def feature_offsets(self, items: Items) -> npt.NDArray[np.int64]:
+        """Return where each item's cached encoder outputs begin, [N + 1]: one row per text."""
+        return items.offsets
 
 
 def list_scores(engine: CompiledEngine, batch: TaskBatch) -> dict[str, npt.NDArray[Any]]:

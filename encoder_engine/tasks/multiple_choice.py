@@ -10,8 +10,7 @@ from encoder_engine.dataclass import dataclass
 from encoder_engine.errors import ConfigError, InputError
 from encoder_engine.tasks import engines, models
 from encoder_engine.tasks.labels import softmax, unlabelled
-from encoder_engine.tasks.lists import batch_lists, encode_lists, list_scores, split_lists
-from encoder_engine.tasks.task import Task
+from encoder_engine.tasks.lists import ListTask, encode_lists, list_scores, split_lists
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from encoder_engine.models import Encoder
     from encoder_engine.tasks.engines.compiled import CompiledModel
     from encoder_engine.tasks.engines.source import CompiledSource
-    from encoder_engine.tasks.items import Items, SavedModel, TaskBatch
+    from encoder_engine.tasks.items import Items, SavedModel
     from encoder_engine.tasks.models.task_model import TaskModel
     from encoder_engine.tasks.task import Outputs, Windows
     from encoder_engine.text import Tokenizer
@@ -48,7 +47,7 @@ class ChoicePrediction(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
+class MultipleChoiceTask(ListTask[ChoiceExample, ChoicePrediction]):
     """Chooses one of any number of endings; each is read as ``[CLS] context [SEP] ending [SEP]``.
 
     ``context``: the column of contexts.
@@ -122,14 +121,6 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
         if all(example.gold is not None for example in examples):
             labels = [[n == one.gold for n in range(len(one.endings))] for one in examples]
         return encode_lists(tokenizer, windows, pairs, labels)
-
-    def batch(self, items: Items) -> TaskBatch:
-        """Make the model's input from a batch of items, which are questions."""
-        return batch_lists(items)
-
-    def feature_offsets(self, items: Items) -> npt.NDArray[np.int64]:
-        """Return where each item's cached encoder outputs begin, [N + 1]: one row per ending."""
-        return items.offsets
 
     def make_model(self, encoder: Encoder) -> TaskModel:
         """Make the task's model from an encoder; its head is random."""

@@ -20,8 +20,7 @@ from encoder_engine.tasks.embedders.examples import (
     read_example,
 )
 from encoder_engine.tasks.embedders.scores import CORRELATIONS, correlations, unfit_for
-from encoder_engine.tasks.lists import batch_lists, encode_lists, list_scores, split_lists
-from encoder_engine.tasks.task import Task
+from encoder_engine.tasks.lists import ListTask, encode_lists, list_scores, split_lists
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from encoder_engine.models import Encoder
     from encoder_engine.tasks.engines.compiled import CompiledModel
     from encoder_engine.tasks.engines.source import CompiledSource
-    from encoder_engine.tasks.items import Items, SavedModel, TaskBatch
+    from encoder_engine.tasks.items import Items, SavedModel
     from encoder_engine.tasks.models.task_model import TaskModel
     from encoder_engine.tasks.task import Outputs, Windows
     from encoder_engine.text import Tokenizer
@@ -50,7 +49,7 @@ class RankingPrediction(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RankingTask(Task[RetrievalExample, RankingPrediction]):
+class RankingTask(ListTask[RetrievalExample, RankingPrediction]):
     """Scores documents for queries, as sentence-transformers' ``CrossEncoder`` does.
 
     Columns: as in the task ``embedding``; without scores, positives have the label 1 and negatives
@@ -153,14 +152,6 @@ class RankingTask(Task[RetrievalExample, RankingPrediction]):
         """Tokenize each query with each of its documents, as one item per example."""
         pairs = [[(one.query, document) for document in one.documents] for one in examples]
         return encode_lists(tokenizer, windows, pairs, [_labels(one) for one in examples])
-
-    def batch(self, items: Items) -> TaskBatch:
-        """Make the model's input from a batch of items, which are queries with their documents."""
-        return batch_lists(items)
-
-    def feature_offsets(self, items: Items) -> npt.NDArray[np.int64]:
-        """Return where each item's cached encoder outputs begin, [N + 1]: one row per pair."""
-        return items.offsets
 
     def make_model(self, encoder: Encoder) -> TaskModel:
         """Make the task's model from an encoder; its head is random."""

@@ -139,13 +139,6 @@ class RegressionTask(SequenceTask[float, ScorePrediction]):
             return None
         return f"every row is predicted as {predictions[0].score:g}: a constant has no correlation"
 
-    def details(
-        self, examples: Sequence[TextExample[float]], predictions: Sequence[ScorePrediction]
-    ) -> dict[str, Any]:
-        """Return each row's gold and predicted score, for ``report.json``."""
-        gold = [example.gold for example in examples]
-        return {"scatter": {"gold": gold, "predicted": _scores(predictions).tolist()}}
-
     def to_record(self, example: TextExample[float], prediction: ScorePrediction) -> dict[str, Any]:
         """Return an example with its prediction as the JSON object that ``predict`` writes."""
         found: dict[str, Any] = {self.text: example.text}

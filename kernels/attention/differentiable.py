@@ -11,6 +11,8 @@ from ..common.dropout_seed import draw_seed
 from .joined import are_joined, empty_joined, heads_apart
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .terms import Terms
 
     Context = Any
@@ -71,23 +73,6 @@ class Gradients(NamedTuple):
     position_query_NHD: Tensor
 
 
-class Forward(Protocol):
-    """Type of functions that compute attention.
-
-    They return the output, contiguous, and log-sum-exps [H, M] or an empty tensor.
-    """
-
-    def __call__(self, call: Call) -> tuple[Tensor, Tensor]: ...  # noqa: D102
-
-
-class Backward(Protocol):
-    """Type of a function that computes attention's gradients from that of the output."""
-
-    def __call__(  # noqa: D102
-        self, grad_output_MHD: Tensor, output_MHD: Tensor, lse_HM: Tensor, call: Call
-    ) -> Gradients: ...
-
-
 class Attend(Protocol):
     """Type of a function that calls attention's registered operator and returns the output."""
 
@@ -103,12 +88,18 @@ class Attend(Protocol):
 
 
 def define_operator(
-    name: str, forward: Forward, backward: Backward, *, keeps_lse: bool, joins: bool = False
+    name: str,
+    forward: Callable[[Call], tuple[Tensor, Tensor]],
+    backward: Callable[[Tensor, Tensor, Tensor, Call], Gradients],
+    *,
+    keeps_lse: bool,
+    joins: bool = False,
 ) -> Attend:
     """Register ``encoder_engine::<name>`` and its backward; return a function that calls it.
 
-    ``keeps_lse``: ``forward`` returns log-sum-exps, else an empty tensor. ``joins``: ``backward``
-    can write the gradients of query, key and value into one tensor.
+    ``forward``: returns the output, contiguous, and log-sum-exps [H, M], or without ``keeps_lse``
+    an empty tensor. ``backward``: takes the output's gradient, output, log-sum-exps and call.
+    ``joins``: it can write the gradients of query, key and value into one tensor.
     """
 
     def run(*arguments: Any) -> tuple[Tensor, Tensor]:

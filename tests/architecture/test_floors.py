@@ -19,6 +19,7 @@ FLOORS: list[set[str]] = [
         "lazy",
         "locks",
         "positions",
+        "quota",
         "records",
         "strings",
         "warn",

@@ -49,7 +49,7 @@ def test_an_interrupted_save_leaves_no_model_rather_than_a_mixed_one(
             raise OSError("no space left on device")
         write_atomically(path, content)
 
-    monkeypatch.setattr("encoder_engine.models.checkpoints.saving.write_atomically", fail)
+    monkeypatch.setattr("encoder_engine.families.checkpoints.writing.write_atomically", fail)
     with pytest.raises(ee.errors.OutputError, match="no space left"):
         other.save_pretrained(target)
     with pytest.raises(CheckpointFileError, match=r"no config\.json"):

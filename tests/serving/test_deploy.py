@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
+from encoder_engine import quota as quota_module
 from encoder_engine.cli.serve import serve
-from encoder_engine.serving import threads as threads_module
 from encoder_engine.serving.http.app import asgi_app
 from encoder_engine.serving.notify import Notifier
 from encoder_engine.serving.options import ServingOptions
@@ -68,14 +68,14 @@ def test_threads_are_those_that_the_container_pays_for(
 ) -> None:
     quota = tmp_path / "cpu.max"
     quota.write_text(stated, "ascii")
-    monkeypatch.setattr(threads_module, "QUOTA", quota)
-    monkeypatch.setattr(threads_module, "check_threads", lambda _: 6)
+    monkeypatch.setattr(quota_module, "QUOTA", quota)
+    monkeypatch.setattr("encoder_engine.serving.threads.check_threads", lambda _: 6)
     assert available_threads() == threads
     quota.unlink()
     old = {"OLD_QUOTA": "300000\n", "OLD_PERIOD": "100000\n"}
     for name, value in old.items():
         (tmp_path / name).write_text(value, "ascii")
-        monkeypatch.setattr(threads_module, name, tmp_path / name)
+        monkeypatch.setattr(quota_module, name, tmp_path / name)
     assert available_threads() == 3
 
 

@@ -21,11 +21,8 @@ from encoder_engine.training import (
     Trainer,
     TrainingRecipe,
 )
-from encoder_engine.training.pretraining.recipe_reader import (
-    recipe_from_values,
-    recipe_to_values,
-    with_settings,
-)
+from encoder_engine.training.pretraining.recipe_reader import recipe_from_values, recipe_to_values
+from encoder_engine.training.recipe_values import set_values
 from tests.data.corpora import SIZE, draw_documents, write
 
 if TYPE_CHECKING:
@@ -79,7 +76,7 @@ def small_recipe(corpus: Path, *settings: str, **others: Any) -> TrainingRecipe:
         batch=BatchRecipe(tokens=384, micro_tokens=128),
         run=RunRecipe(steps=12, evaluate_every=5, checkpoint_every=4, deterministic=True),
     )
-    return recipe_from_values(with_settings(recipe_to_values(replace(recipe, **others)), settings))
+    return recipe_from_values(set_values(recipe_to_values(replace(recipe, **others)), settings))
 
 
 def run(corpus: Path, folder: Path, *settings: str, stop_at: int | None = None) -> Trainer:

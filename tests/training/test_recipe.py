@@ -12,7 +12,6 @@ from encoder_engine.errors import ConfigError
 from encoder_engine.families.config import spec_from_config
 from encoder_engine.training.pretraining.recipe_reader import (
     find_recipe,
-    read_recipe,
     recipe_from_values,
     recipe_to_values,
 )
@@ -66,7 +65,7 @@ def test_a_file_a_function_and_settings_say_the_same(tmp_path: Path) -> None:
         "        batch=BatchRecipe(tokens=64, micro_tokens=32),\n"
         "        optimizer=OptimizerRecipe(learning_rate=1e-3, betas=(0.9, 0.95)))\n"
     )
-    from_file = read_recipe(tmp_path / "mine.yaml")
+    from_file = find_recipe(str(tmp_path / "mine.yaml"))
     assert from_file == find_recipe(f"{tmp_path / 'mine.py'}:recipe")
     changed = find_recipe(str(tmp_path / "mine.yaml"), ["run.steps=7", "data.alpha=0.3"])
     assert (changed.run.steps, changed.data.alpha) == (7, 0.3)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from encoder_engine.cli.common import engine_version
+from encoder_engine.quota import cpu_quota
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -50,7 +51,7 @@ def machine_facts() -> dict[str, Any]:
         "instruction_sets": _instruction_sets(cpuinfo),
         "cores": os.cpu_count(),
         "usable_cores": _usable_cores(),
-        "cpu_quota_cores": _cpu_quota(),
+        "cpu_quota_cores": cpu_quota(),
         "memory_bytes": _memory_bytes(),
         "gpus": _gpus(),
         "nvidia_driver": Path("/proc/driver/nvidia/version").exists(),
@@ -133,14 +134,6 @@ def _usable_cores() -> int | None:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count()
-
-
-def _cpu_quota() -> float | None:
-    """Return the number of cores that a container may use, by cgroup version 2; None: no limit."""
-    quota, _, period = _read("/sys/fs/cgroup/cpu.max").partition(" ")
-    if not quota.isdigit() or not period.strip().isdigit():
-        return None
-    return int(quota) / int(period)
 
 
 def _memory_bytes() -> int | None:

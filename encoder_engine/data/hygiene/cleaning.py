@@ -7,6 +7,7 @@ several duplicates is kept. Counts say what was dropped and why; no text is logg
 from __future__ import annotations
 
 from collections import Counter
+from copy import deepcopy
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
@@ -102,10 +103,7 @@ class CleanCounts:
 
     def record(self) -> dict[str, Any]:
         """Return the counts as JSON values from which :meth:`of_record` restores them."""
-        return {
-            name: dict(value) if isinstance(value, Counter) else value
-            for name, value in vars(self).items()
-        }
+        return deepcopy(vars(self))
 
     @classmethod
     def of_record(cls, values: Mapping[str, Any]) -> CleanCounts:

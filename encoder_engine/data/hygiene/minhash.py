@@ -42,7 +42,7 @@ class Bands(NamedTuple):
         return float(1.0 - (1.0 - similarity**self.rows) ** self.number)
 
 
-def choose_bands(threshold: float, num_hashes: int = NUM_HASHES) -> Bands:
+def choose_bands(threshold: float) -> Bands:
     """Return the bands with the most rows that miss at most 5% of text pairs at the threshold.
 
     ``threshold``: a Jaccard similarity. More rows per band mean fewer comparisons of dissimilar
@@ -52,11 +52,11 @@ def choose_bands(threshold: float, num_hashes: int = NUM_HASHES) -> Bands:
         raise InputError(
             f"the threshold of near duplicates must be above 0 and up to 1, got {threshold}"
         )
-    for rows in range(num_hashes, 0, -1):
-        bands = Bands(num_hashes // rows, rows)
+    for rows in range(NUM_HASHES, 0, -1):
+        bands = Bands(NUM_HASHES // rows, rows)
         if 1.0 - bands.found_share(threshold) <= MOST_MISSED:
             return bands
-    return Bands(num_hashes, 1)
+    return Bands(NUM_HASHES, 1)
 
 
 def signatures(sets: Sequence[Hashes], factors: Hashes, terms: Hashes) -> npt.NDArray[np.uint32]:

@@ -12,7 +12,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
 __all__ = ["HOOKS", "Hook", "mask_personal"]
 
@@ -107,10 +107,10 @@ HOOKS: tuple[Hook, ...] = (
 )
 
 
-def mask_personal(text: str, hooks: Sequence[Hook] = HOOKS) -> tuple[str, Counter[str]]:
+def mask_personal(text: str) -> tuple[str, Counter[str]]:
     """Return a text with matches replaced by their kind, as ``<email>``, and counts by kind."""
     counts: Counter[str] = Counter()
-    for hook in hooks:
+    for hook in HOOKS:
 
         def replaced(match: re.Match[str], hook: Hook = hook) -> str:
             found, rest = match.group(), ""

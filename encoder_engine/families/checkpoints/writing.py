@@ -1,4 +1,4 @@
-"""Writes arrays as a safetensors file without PyTorch, including bfloat16, which NumPy lacks."""
+"""Writes checkpoints, and arrays as a safetensors file without PyTorch, including bfloat16."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from encoder_engine.families.checkpoints.arrays import BFLOAT16
-from encoder_engine.files import PendingFile, writing
+from encoder_engine.files import CHECKSUMS, PendingFile, write_atomically, write_checksums, writing
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from encoder_engine.families.checkpoints.arrays import Array
 
-__all__ = ["write_tensors"]
+__all__ = ["write_model", "write_tensors"]
 
+WEIGHTS, CONFIG = "model.safetensors", "config.json"
 _NAMES = {
     np.dtype("<f8"): "F64",
     np.dtype("<f4"): "F32",
@@ -29,6 +30,21 @@ _NAMES = {
 }
 # The format asks for a header whose length is a multiple of 8.
 _ALIGNMENT = 8
+
+
+def write_model(
+    directory: Path, config: Mapping[str, Any], write_weights: Callable[[Path], None]
+) -> None:
+    """Write config.json, SHA256SUMS and, by ``write_weights`` to a path, the weights."""
+    encoded = (json.dumps(config, indent=2) + "\n").encode()
+    directory.mkdir(parents=True, exist_ok=True)
+    # Until the new configuration is there the directory is not a model: the old weights must
+    # never be read by the new configuration, nor the new ones by the old.
+    for name in (CHECKSUMS, CONFIG):
+        (directory / name).unlink(missing_ok=True)
+    write_weights(directory / WEIGHTS)
+    write_atomically(directory / CONFIG, encoded)
+    write_checksums(directory, [CONFIG, WEIGHTS])
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Array]) -> None:

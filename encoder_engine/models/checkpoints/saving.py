@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,11 +11,12 @@ from safetensors.torch import save as save_safetensors
 from encoder_engine.errors import ConfigError, OutputError, UnsupportedFeatureError
 from encoder_engine.families.checkpoints.adapters import check_no_leftovers
 from encoder_engine.families.checkpoints.parameters import arrangements
-from encoder_engine.families.config import INT8_CONFIG, spec_to_config
+from encoder_engine.families.checkpoints.writing import write_model
+from encoder_engine.families.config import config_to_save
 from encoder_engine.families.facts.names import origins
 from encoder_engine.families.heads import count_outputs
 from encoder_engine.families.registry import find_family
-from encoder_engine.files import CHECKSUMS, write_atomically, write_checksums
+from encoder_engine.files import write_atomically
 from encoder_engine.models.checkpoints.stacking import unstack_parameter
 
 if TYPE_CHECKING:
@@ -31,21 +32,21 @@ __all__ = ["save_encoder", "save_head_model"]
 
 def save_encoder(encoder: Network, directory: str | os.PathLike[str]) -> None:
     """Write an encoder's checkpoint; see :meth:`Encoder.save_pretrained`."""
-    config = _config_to_save(encoder)
-    if encoder.quantization is not None:
-        config["quantization_config"] = INT8_CONFIG
+    config = config_to_save(encoder.spec, encoder.config, encoder.dtype, encoder.quantization)
     _write_model(config, _tensors_to_save(encoder), directory)
 
 
 def save_head_model(model: HeadNetwork, directory: str | os.PathLike[str]) -> None:
     """Write the checkpoint of an encoder and its head; see :meth:`HeadModel.save_pretrained`."""
-    if model.encoder.quantization is not None:
+    encoder = model.encoder
+    if encoder.quantization is not None:
         raise UnsupportedFeatureError(
             "an encoder in 8-bit integers cannot be saved with a head; save it before quantize()"
         )
-    family = find_family(model.encoder.spec.model_type)
-    config = _config_to_save(model.encoder) | {"architectures": [model.layout.architecture]}
-    bare = _tensors_to_save(model.encoder)
+    family = find_family(encoder.spec.model_type)
+    config = config_to_save(encoder.spec, encoder.config, encoder.dtype, None)
+    config["architectures"] = [model.layout.architecture]
+    bare = _tensors_to_save(encoder)
     tensors = {f"{family.prefix}{name}": tensor for name, tensor in bare.items()}
     parameters = model.head.state_dict()
     if model.layout.task != "masked-lm":
@@ -66,14 +67,6 @@ def _check_labels(num_outputs: int, model: HeadNetwork, config: dict[str, Any]) 
         )
 
 
-def _config_to_save(encoder: Network) -> dict[str, Any]:
-    config = spec_to_config(encoder.spec, encoder.config)
-    config |= {"dtype": str(encoder.dtype).removeprefix("torch.")}
-    for stale in ("torch_dtype", "quantization_config"):
-        config.pop(stale, None)
-    return config
-
-
 def _tensors_to_save(encoder: Network) -> dict[str, Tensor]:
     family = find_family(encoder.spec.model_type)
     tensors: dict[str, Tensor] = {}
@@ -89,16 +82,8 @@ def _write_model(
 ) -> None:
     target = Path(directory)
     check_no_leftovers(target)
-    encoded_config = (json.dumps(config, indent=2) + "\n").encode()
-    encoded_weights = save_safetensors(tensors, metadata={"format": "pt"})
+    encoded = save_safetensors(tensors, metadata={"format": "pt"})
     try:
-        target.mkdir(parents=True, exist_ok=True)
-        # Until the new configuration is there the directory is not a model: the old weights must
-        # never be read by the new configuration, nor the new ones by the old.
-        for name in (CHECKSUMS, "config.json"):
-            (target / name).unlink(missing_ok=True)
-        write_atomically(target / "model.safetensors", encoded_weights)
-        write_atomically(target / "config.json", encoded_config)
-        write_checksums(target, ["config.json", "model.safetensors"])
+        write_model(target, config, partial(write_atomically, content=encoded))
     except OSError as error:
         raise OutputError(f"cannot save the encoder to {target}: {error}") from error

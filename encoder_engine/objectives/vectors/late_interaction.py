@@ -100,24 +100,11 @@ def late_interaction_negatives(
         left_out = candidates.left_out("query_to_document", slice(int(first), int(last)))
         return (scores.masked_fill(left_out, -torch.inf).logsumexp(1) - positives).sum()
 
-    tiles = list(_query_tiles(query_offsets, len(document_offsets) - 1))
+    chunks = _chunks(query_offsets, len(document_offsets) - 1)
+    tiles = [slice(int(query_offsets[i]), int(query_offsets[j])) for i, j in chunks]
     return tiled_sum(
         tile_loss, tiles[share[0] :: share[1]], by_row=(queries_TD,), whole=(documents_SD,)
     )
-
-
-def _query_tiles(query_offsets: Offsets, num_documents: int) -> Iterator[slice]:
-    """Yield slices of query tokens, of whole queries each; tokens times documents is up to 2^22.
-
-    A single query may have more.
-    """
-    most = max(1, TILE_ELEMENTS // max(num_documents, 1))
-    first, last = 0, len(query_offsets) - 1
-    while first < last:
-        beyond = int(np.searchsorted(query_offsets, query_offsets[first] + most, side="right")) - 1
-        stop = min(max(beyond, first + 1), last)
-        yield slice(int(query_offsets[first]), int(query_offsets[stop]))
-        first = stop
 
 
 class _MaxSimilarity(torch.autograd.Function):
@@ -126,7 +113,7 @@ class _MaxSimilarity(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, queries_TD: Tensor, documents_SD: Tensor, offsets: Offsets) -> Tensor:
         values, places = [], []
-        for first, last in _document_chunks(offsets, len(queries_TD)):
+        for first, last in _chunks(offsets, len(queries_TD)):
             start, stop = int(offsets[first]), int(offsets[last])
             similarities = queries_TD @ documents_SD[start:stop].T
             lengths = np.diff(offsets[first : last + 1])
@@ -148,7 +135,7 @@ class _MaxSimilarity(torch.autograd.Function):
         queries_TD, documents_SD, places_TC = ctx.saved_tensors
         offsets = ctx.offsets
         queries, documents = torch.zeros_like(queries_TD), torch.zeros_like(documents_SD)
-        for first, last in _document_chunks(offsets, len(queries_TD)):
+        for first, last in _chunks(offsets, len(queries_TD)):
             start, stop = int(offsets[first]), int(offsets[last])
             spread = queries_TD.new_zeros(len(queries_TD), stop - start)
             # A document's maximum lies among its own tokens: no two columns meet.
@@ -158,12 +145,12 @@ class _MaxSimilarity(torch.autograd.Function):
         return queries, documents, None
 
 
-def _document_chunks(offsets: Offsets, num_tokens: int) -> Iterator[tuple[int, int]]:
-    """Yield ranges of documents whose similarities with ``num_tokens`` tokens number up to 2^22.
+def _chunks(offsets: Offsets, num_others: int) -> Iterator[tuple[int, int]]:
+    """Yield ranges of texts whose tokens, times ``num_others``, number up to 2^22.
 
-    A single document may have more.
+    A single text may have more.
     """
-    most = max(1, TILE_ELEMENTS // max(num_tokens, 1))
+    most = max(1, TILE_ELEMENTS // max(num_others, 1))
     first, last = 0, len(offsets) - 1
     while first < last:
         beyond = int(np.searchsorted(offsets, offsets[first] + most, side="right")) - 1

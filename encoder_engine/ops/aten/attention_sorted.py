@@ -12,7 +12,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812
 
-from encoder_engine.ops.aten.attention_groups import Group, attend_group
+from encoder_engine.ops.aten.attention_groups import Group, attend_group, taken
 from encoder_engine.packing.sequences import moved
 
 if TYPE_CHECKING:
@@ -56,18 +56,14 @@ def attend_sorted(
             continue
         places = None if selected is None else selected.places[place]
         group = Group(found.length, found.rows, number, slice(0), places)
-        query = _heads(queries[place], number)
-        key, value = (_heads(x[place], found.length) for x in (keys, values))
+        query = taken(queries[place], slice(None), number)
+        key, value = (taken(x[place], slice(None), found.length) for x in (keys, values))
         outputs.append(attend_group(group, query, key, value, terms))
     joined = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
     if selected is not None:
         return _looked_up(selected.found, joined)
     rows, order = sequences.grouped_rows, sequences.grouped_order
     return joined if order is None else _moved(joined, order, rows)
-
-
-def _heads(rows_THD: Tensor, length: int) -> Tensor:
-    return rows_THD.view(-1, length, *rows_THD.shape[1:]).transpose(1, 2)
 
 
 def _split(rows_THD: Tensor, sizes: list[int]) -> tuple[Tensor, ...]:

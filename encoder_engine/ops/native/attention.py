@@ -9,13 +9,12 @@ from torch import Tensor
 
 from encoder_engine import _native
 from encoder_engine.ops.native.attention_gradient import attend_for_training
-from encoder_engine.ops.native.rows import address, is_trained
+from encoder_engine.ops.native.rows import address, heads_address, is_trained, side_by_side
 
 if TYPE_CHECKING:
     from encoder_engine.kernels.attention.terms import Terms
     from encoder_engine.packing import SelectedRows, Sequences
 
-NO_VECTORS = (0, 0, 0)
 # For torch.compile: the arguments of `compute` but for statistics.
 SCHEMA = (
     "(Tensor query, Tensor key, Tensor value, Tensor cu_seqlens, float scale, SymInt? window, "
@@ -100,19 +99,17 @@ def compute(
 ) -> Tensor:
     """Call the attention kernel; it also writes statistics to ``statistics``, if given."""
     output = torch.empty(query_MHD.shape, dtype=query_MHD.dtype)
-    query_MHD = _side_by_side(query_MHD)
+    query_MHD = side_by_side(query_MHD)
     # Under autocast key and value may have another dtype.
     dtype = query_MHD.dtype
     if key_TKD.dtype != dtype or value_TKD.dtype != dtype:
         key_TKD, value_TKD = key_TKD.to(dtype), value_TKD.to(dtype)
-    key_TKD, value_TKD = _side_by_side(key_TKD), _side_by_side(value_TKD)
+    key_TKD, value_TKD = side_by_side(key_TKD), side_by_side(value_TKD)
     cu_seqlens = cu_seqlens.contiguous()
     slopes_H = None if slopes_H is None else slopes_H.contiguous()
     given = (
         query_MHD.dtype == torch.bfloat16,
-        *(query_MHD.data_ptr(), query_MHD.stride(0), query_MHD.stride(1)),
-        *(key_TKD.data_ptr(), key_TKD.stride(0), key_TKD.stride(1)),
-        *(value_TKD.data_ptr(), value_TKD.stride(0), value_TKD.stride(1)),
+        *(*heads_address(query_MHD), *heads_address(key_TKD), *heads_address(value_TKD)),
         output.data_ptr(),
         cu_seqlens.data_ptr(),
         len(cu_seqlens) - 1,
@@ -131,14 +128,14 @@ def compute(
     rows = [_narrow(x) for x in (query_rows, cu_queries, global_rows, cu_global, entries_R)]
     bias_HR = None if bias_HR is None else bias_HR.float().contiguous()
     vectors = [
-        None if x is None else _side_by_side(x.to(dtype))
+        None if x is None else side_by_side(x.to(dtype))
         for x in (distance_keys_NHD, distance_queries_NHD)
     ]
     _native.attention(
         *given,
         *(address(rows[0]), address(rows[1])),
         *(address(bias_HR), 0 if bias_HR is None else bias_HR.shape[1] // 2),
-        *(_heads(vectors[0]), _heads(vectors[1])),
+        *(heads_address(vectors[0]), heads_address(vectors[1])),
         *(address(rows[4]), 0 if entries_R is None else len(entries_R) // 2),
         *(address(rows[2]), address(rows[3])),
         *_memory(statistics),
@@ -156,14 +153,6 @@ def _memory(statistics: StatisticsMemory | None) -> tuple[int, ...]:
 
 def _narrow(x: Tensor | None) -> Tensor | None:
     return None if x is None else x.to(torch.int32).contiguous()
-
-
-def _heads(x: Tensor | None) -> tuple[int, int, int]:
-    return NO_VECTORS if x is None else (x.data_ptr(), x.stride(0), x.stride(1))
-
-
-def _side_by_side(x: Tensor) -> Tensor:
-    return x if x.stride(2) == 1 else x.contiguous()
 
 
 operator = torch.library.custom_op(

@@ -10,7 +10,7 @@ from torch.autograd.function import once_differentiable
 
 from encoder_engine import _native
 from encoder_engine.ops.native import kept
-from encoder_engine.ops.native.rows import address, draw_dropout
+from encoder_engine.ops.native.rows import address, draw_dropout, heads_address, side_by_side
 
 if TYPE_CHECKING:
     from encoder_engine.kernels.attention.terms import Terms
@@ -43,7 +43,7 @@ class _Attention(torch.autograd.Function):
         terms: Terms,
     ) -> Tensor:
         dtype = query_MHD.dtype
-        query, key, value = (_heads(x.to(dtype)) for x in (query_MHD, key_TKD, value_TKD))
+        query, key, value = (side_by_side(x.to(dtype)) for x in (query_MHD, key_TKD, value_TKD))
         output_MHD = kept.empty(*query.shape, dtype=dtype)
         statistics = kept.empty(*query.shape[:2], dtype=torch.float32)
         ctx.sequences, ctx.terms = sequences, terms._replace(bias_HR=None)
@@ -68,7 +68,7 @@ class _Attention(torch.autograd.Function):
         grad_bias = None
         if ctx.needs_input_grad[3]:
             grad_bias = torch.empty(bias_HR.shape, dtype=torch.float32)
-        gradients = (grads.data_ptr(), *(_places(x) for x in found), address(grad_bias))
+        gradients = (grads.data_ptr(), *(heads_address(x) for x in found), address(grad_bias))
         _run(ctx, query, key, value, bias_HR, output_MHD, statistics, gradients)
         wanted = zip(found, ctx.needs_input_grad[:3], ctx.dtypes, strict=True)
         return (
@@ -99,7 +99,7 @@ def _run(
     reach = 0 if bias is None else bias.shape[1] // 2
     _native.attend_for_training(
         query.dtype == torch.bfloat16,
-        *(_places(query), _places(key), _places(value)),
+        *(heads_address(query), heads_address(key), heads_address(value)),
         *(output.data_ptr(), statistics.data_ptr()),
         *(cu_seqlens.data_ptr(), len(cu_seqlens) - 1),
         *(query.shape[1], key.shape[1], query.shape[2]),
@@ -111,11 +111,3 @@ def _run(
         gradients,
         torch.get_num_threads(),
     )
-
-
-def _heads(x: Tensor) -> Tensor:
-    return x if x.stride(2) == 1 else x.contiguous()
-
-
-def _places(x: Tensor) -> tuple[int, int, int]:
-    return x.data_ptr(), x.stride(0), x.stride(1)

@@ -31,6 +31,16 @@ def is_trained(*tensors: Tensor | None) -> bool:
     return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
 
 
+def side_by_side(x: Tensor) -> Tensor:
+    """Return heads, [N, H, D], with the features of each in adjacent elements."""
+    return x if x.stride(2) == 1 else x.contiguous()
+
+
+def heads_address(x: Tensor | None) -> tuple[int, int, int]:
+    """Return the address of heads, [N, H, D], and the elements between rows and heads; or zeros."""
+    return (0, 0, 0) if x is None else (x.data_ptr(), x.stride(0), x.stride(1))
+
+
 def address(x: Tensor | None) -> int:
     """Return the address of a tensor's first element; 0 for None."""
     return 0 if x is None else x.data_ptr()

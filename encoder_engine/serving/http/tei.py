@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -222,7 +223,7 @@ async def info(_: bytes, context: Context) -> Reply:
                 "max_client_batch_size": options.max_texts,
                 "auto_truncate": options.truncation == "cut",
                 "tokenization_workers": 1,
-                "version": _version(),
+                "version": sys.modules["encoder_engine"].__version__,
                 "sha": None,
                 "docker_label": None,
                 "tasks": list(served.tasks),
@@ -239,10 +240,3 @@ def _label_maps(labels: list[str]) -> dict[str, dict[str, Any]]:
         "id2label": {str(number): label for number, label in enumerate(labels)},
         "label2id": {label: number for number, label in enumerate(labels)},
     }
-
-
-def _version() -> str:
-    import sys
-
-    version: str = sys.modules["encoder_engine"].__version__
-    return version

@@ -21,13 +21,7 @@ from encoder_engine.training.recipe_values import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = [
-    "find_recipe",
-    "read_recipe",
-    "recipe_from_values",
-    "recipe_to_values",
-    "with_settings",
-]
+__all__ = ["find_recipe", "recipe_from_values", "recipe_to_values"]
 
 
 def find_recipe(
@@ -63,12 +57,7 @@ def find_recipe(
     if checkpoint is not None:
         values["model"] = {"checkpoint": checkpoint}
     # Last: a config that is set beside a checkpoint is refused, not replaced by it.
-    return recipe_from_values(with_settings(values, settings))
-
-
-def read_recipe(path: Path) -> TrainingRecipe:
-    """Read a recipe from a YAML or JSON file; refuse unknown keys by :class:`ConfigError`."""
-    return recipe_from_values(read_values(path))
+    return recipe_from_values(set_values(values, settings))
 
 
 def recipe_to_values(recipe: TrainingRecipe) -> dict[str, Any]:
@@ -81,11 +70,6 @@ def recipe_from_values(values: Any) -> TrainingRecipe:
     source = JsonSource(name="", error=ConfigError, mend="")
     made: TrainingRecipe = RecipeValue(values, source, "recipe").read_as(TrainingRecipe)
     return made
-
-
-def with_settings(values: dict[str, Any], settings: Sequence[str]) -> dict[str, Any]:
-    """Set ``section.key=value`` strings in nested mappings, in place; values are parsed as YAML."""
-    return set_values(values, settings)
 
 
 def _call(path: Path, name: str) -> TrainingRecipe:

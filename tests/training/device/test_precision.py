@@ -60,7 +60,7 @@ def test_a_gpu_that_has_bfloat16_computes_in_it(
 def test_a_cpu_computes_in_bfloat16_where_that_is_faster(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, instruction_set: str
 ) -> None:
-    monkeypatch.setattr(cpu, "_instruction_set", lambda: instruction_set)
+    monkeypatch.setattr(cpu, "native_instruction_set", lambda: instruction_set)
     monkeypatch.setattr(cpu, "is_amd", lambda: instruction_set == "avx512_bf16")
     has_bfloat16 = instruction_set in ("avx512_bf16", "amx")
     usual = ("bfloat16", "float32") if has_bfloat16 else ("float32", None)
@@ -119,7 +119,7 @@ def test_another_precision_than_the_recorded_one_is_refused(corpus: Path, tmp_pa
 def test_a_stream_in_bfloat16_is_for_products_in_bfloat16(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cpu, "_instruction_set", lambda: "portable")
+    monkeypatch.setattr(cpu, "native_instruction_set", lambda: "portable")
     recipe = small_recipe(corpus, "run.residual=bfloat16")
     with pytest.raises(ConfigError, match=r"computes them in float32; .* set run\.precision to bf"):
         Trainer(recipe, tmp_path)
