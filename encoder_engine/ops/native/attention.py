@@ -109,7 +109,9 @@ def compute(
     slopes_H = None if slopes_H is None else slopes_H.contiguous()
     given = (
         query_MHD.dtype == torch.bfloat16,
-        *(*heads_address(query_MHD), *heads_address(key_TKD), *heads_address(value_TKD)),
+        *heads_address(query_MHD),
+        *heads_address(key_TKD),
+        *heads_address(value_TKD),
         output.data_ptr(),
         cu_seqlens.data_ptr(),
         len(cu_seqlens) - 1,
