@@ -180,8 +180,15 @@ def attention(
     check_values(query_THD, key_TKD, value_TKD)
     check_probability(dropout)
     terms = Terms(
-        *(query_THD.shape[2] ** -0.5 if scale is None else scale, dropout, window, causal),
-        *(alibi_slopes_H, relative_bias_HR, query_rows, global_rows, disentangled),
+        query_THD.shape[2] ** -0.5 if scale is None else scale,
+        dropout,
+        window,
+        causal,
+        alibi_slopes_H,
+        relative_bias_HR,
+        query_rows,
+        global_rows,
+        disentangled,
     )
     check_terms(terms, query_THD, sequences)
     query_THD, key_TKD, value_TKD = autocast(query_THD, key_TKD, value_TKD)
@@ -215,8 +222,15 @@ def attention_probabilities(
     check_rows(query_THD, key_TKD, sequences, None)
     check_alike(query_THD, key=key_TKD)
     terms = Terms(
-        *(query_THD.shape[2] ** -0.5 if scale is None else scale, 0.0, window, causal),
-        *(alibi_slopes_H, relative_bias_HR, None, global_rows, disentangled),
+        query_THD.shape[2] ** -0.5 if scale is None else scale,
+        0.0,
+        window,
+        causal,
+        alibi_slopes_H,
+        relative_bias_HR,
+        None,
+        global_rows,
+        disentangled,
     )
     check_terms(terms, query_THD, sequences)
     function = find_attention(_PROBABILITIES, implementation, terms, query_THD, key_TKD)

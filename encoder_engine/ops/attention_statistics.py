@@ -104,8 +104,15 @@ def attention_statistics(
             f"{marks_TC.device}"
         )
     terms = Terms(
-        *(query_THD.shape[2] ** -0.5 if scale is None else scale, 0.0, window, causal),
-        *(alibi_slopes_H, relative_bias_HR, None, global_rows, disentangled),
+        query_THD.shape[2] ** -0.5 if scale is None else scale,
+        0.0,
+        window,
+        causal,
+        alibi_slopes_H,
+        relative_bias_HR,
+        None,
+        global_rows,
+        disentangled,
     )
     check_terms(terms, query_THD, sequences)
     with torch.no_grad():
