@@ -65,7 +65,7 @@ def main() -> None:
     others = dict(given.split("=", 1) for given in chosen.interpreter)
     references = Reference()
     rows = []
-    for wheel in sorted(chosen.wheels.glob("*.whl")):
+    for wheel in sorted(chosen.wheels.absolute().glob("*.whl")):
         _, _, python, _, platform = wheel.stem.split("-")
         with tempfile.TemporaryDirectory() as folder:
             found = native_interpreter(python, platform)
