@@ -82,6 +82,7 @@ def wide_subject(folder: Path) -> Subject:
     return Subject(encoder=encoder, tokenizer=ee.Tokenizer.from_pretrained(folder / "vocab.txt"))
 
 
+@pytest.mark.slow
 def test_a_page_of_512_tokens_and_144_heads_is_less_than_1_mb(tmp_path: Path) -> None:
     subject = wide_subject(tmp_path)
     page = attention_page(subject, "ab " * 510)

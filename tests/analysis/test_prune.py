@@ -164,6 +164,7 @@ def test_pruned_heads_that_are_not_there_are_refused(pruned: object, expected: s
         spec_from_config({**wide_encoder().config, "pruned_heads": pruned})
 
 
+@pytest.mark.slow
 def test_importance_is_the_gates_gradient_and_independent_of_batches(tuned: Path) -> None:
     predictor = Predictor.from_pretrained(tuned / "run", "cpu", "float32", engine="torch")
     predictor.model.double()

@@ -81,6 +81,7 @@ def stop_at(step: int, progress: Progress) -> None:
         raise StoppedError
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_goes_on_bit_for_bit(checkpoint: Path, tmp_path: Path) -> None:
     recipe = recipe_of(checkpoint, tmp_path, "run.evaluate_every=3", "run.checkpoint_every=5")
     whole, parts = tmp_path / "whole", tmp_path / "parts"

@@ -74,6 +74,7 @@ def rounding(numbers: list[float]) -> float:
     return 2 * floor(torch.tensor(size), torch.float64, terms=terms, size=size)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("task", "setting"),
     [

@@ -131,6 +131,7 @@ def test_the_loss_of_choices_is_a_softmax_over_each_question(
     assert loss.num_terms == len(data.train)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", ["binary", "listwise"])
 def test_rankings_are_learned(checkpoint: Path, tmp_path: Path, loss: str) -> None:
     settings = [f"task.loss={loss}"]

@@ -114,6 +114,7 @@ def names_of(names: tuple[str, ...]) -> list[tuple[str, str]]:
     return [(name.partition("=")[0], name.partition("=")[2]) for name in names]
 
 
+@pytest.mark.slow
 def test_several_labels_have_thresholds_of_their_own(checkpoint: Path, tmp_path: Path) -> None:
     rows: list[dict[str, Any]] = [
         {"text": text, "label": [w for w in ("good", "bad", "film") if w in text.split()]}
@@ -143,6 +144,7 @@ def test_several_labels_have_thresholds_of_their_own(checkpoint: Path, tmp_path:
     assert list(config["id2label"].values()) == ["bad", "film", "good"]
 
 
+@pytest.mark.slow
 def test_scores_of_pairs_are_learned(checkpoint: Path, tmp_path: Path) -> None:
     pairs = zip(draw_texts(0, 120, 3), draw_texts(1, 120, 3), strict=True)
     rows = [
@@ -187,6 +189,7 @@ def test_a_run_has_a_page_without_addresses_and_scripts(checkpoint: Path, tmp_pa
     assert "Confusion" in page
 
 
+@pytest.mark.slow
 def test_long_texts_are_read_in_windows(checkpoint: Path, tmp_path: Path) -> None:
     texts = draw_texts(0, 60, 40)
     for number, text in enumerate(texts):
@@ -259,6 +262,7 @@ def test_weights_of_float64_are_loaded_as_they_were_saved(
         assert torch.equal(loaded[name], weight), name
 
 
+@pytest.mark.slow
 def test_random_labels_stay_at_chance_and_a_few_rows_are_learned(
     checkpoint: Path, tmp_path: Path
 ) -> None:

@@ -161,6 +161,7 @@ def by_module(
     return [rows, mixed, *pooled]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("case", "layout", "dtype"), HEADS_IN_DTYPES, ids=pair_id)
 def test_every_head_has_the_modules_logits(
     case: Case, layout: HeadLayout, dtype: str, tmp_path: Path
@@ -181,6 +182,7 @@ def test_every_head_has_the_modules_logits(
 CHOSEN = np.array([0, 3, 8, 9, 21, 22, 56], np.int32)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("case", "layout", "dtype"), HEADS_IN_DTYPES, ids=pair_id)
 def test_logits_of_chosen_rows_have_the_bits_of_all(
     case: Case, layout: HeadLayout, dtype: str, tmp_path: Path

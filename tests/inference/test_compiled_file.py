@@ -44,6 +44,7 @@ pytestmark = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("case", "precision"), FAMILIES, ids=case_id)
 def test_a_compiled_file_has_the_same_bits(case: Case, precision: str, tmp_path: Path) -> None:
     module, compiled = load(case, tmp_path / "model", precision)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.filterwarnings("ignore:.*pooler weights")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("case", "precision"), FAMILIES, ids=case_id)
 def test_rows_depend_on_nothing_beside_their_text(
     case: Case, precision: str, tmp_path: Path

@@ -20,6 +20,7 @@ FAMILIES = ("bert", "deberta-v2", "gpt2", "llama", "gemma3_text", "qwen3", "gte"
 SAVED = [case for case in [*CASES, *MORE_CASES] if case.model_type in FAMILIES]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("quantization", [None, "int8"])
 @pytest.mark.parametrize("case", SAVED, ids=lambda case: case.id)
 def test_the_files_are_those_of_an_encoder(

@@ -103,6 +103,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shard_rows", [None, 17])
 @pytest.mark.parametrize("id_column", ["id", None])
 @pytest.mark.parametrize(("embedder", "shard_format", "workers"), CASES, indirect=["embedder"])

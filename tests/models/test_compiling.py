@@ -59,6 +59,7 @@ def module(tmp_path: Path) -> ee.Encoder:
     return load(BERT, tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("case", "precision"), with_each(PRECISIONS), ids=case_id)
 def test_every_family_has_the_bits_of_native_operations(
     case: Case, precision: str, tmp_path: Path

@@ -118,6 +118,7 @@ def save(
     return library.SentenceTransformer(str(folder / "saved"), device="cpu")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("default", ["query", "document", None])

@@ -109,6 +109,7 @@ def test_loss_and_gradients_are_those_of_float64(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_an_interrupted_run_goes_on_bit_for_bit(

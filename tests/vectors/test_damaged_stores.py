@@ -15,6 +15,7 @@ def test_a_damaged_store_gives_its_own_results_or_an_error() -> None:
     assert outcomes["ReadError"] > 10
 
 
+@pytest.mark.slow
 def test_damage_that_nobody_looked_for_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "encoder_engine.vectors.stored_vectors.StoredVectors._check", lambda *_: None

@@ -123,6 +123,7 @@ def test_probabilities_are_softmax_inside_and_zero_outside(
         assert not truth[row, :, :, length:].any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["plain", *TERMS])
 def test_a_trace_sees_one_operator_with_the_same_results(name: str) -> None:
     case = TERMS.get(name, AttentionCase())

@@ -54,6 +54,7 @@ def refused(dtype: torch.dtype) -> str | None:
     return refusal("attention_statistics", "native", facts(dtype))
 
 
+@pytest.mark.slow
 @unless(refused)
 @pytest.mark.parametrize("dtype", DTYPES, ids=dtype_id)
 @pytest.mark.parametrize("terms", TERMS)

@@ -123,6 +123,7 @@ def check_uses(path: Path) -> None:
     assert pickle.loads(pickle.dumps(ours)).spec == theirs.spec
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize(("model", "values"), [(WORDPIECE, OBJECTS), (UNIGRAM, ARRAYS)])
 def test_every_form_of_a_vocabulary(
@@ -163,6 +164,7 @@ def test_files_that_are_none(tmp_path: Path, content: bytes) -> None:
     assert not check_alike(content, tmp_path / "tokenizer.json")
 
 
+@pytest.mark.slow
 def test_drawn_files_and_damaged_ones(tmp_path: Path) -> None:
     rng = random.Random(11)
     path = tmp_path / "tokenizer.json"
