@@ -132,7 +132,7 @@ class StaticEngine:
 
 @dataclass(frozen=True, kw_only=True)
 class Coverage:
-    """How many tokens of texts are unknown; see :meth:`StaticEmbedder.coverage`.
+    """The counts of known and unknown tokens of texts; see :meth:`StaticEmbedder.coverage`.
 
     num_tokens: tokens of all texts, unknown ones included.
     num_unknown: unknown tokens.

@@ -21,7 +21,7 @@ FLUSH_SECONDS = 0.1
 
 
 class Entry:
-    """What is logged of a finished request.
+    """The facts of a finished request that a line of the access log gives.
 
     client: the name of its key. kind: ``"ok"``, ``"cancelled"`` or the kind of its error. start:
     the :func:`time.monotonic` of its arrival.

@@ -37,7 +37,7 @@ class EncodeRequest(NamedTuple):
 
 
 class EncoderParts(NamedTuple):
-    """What a C++ encoder takes besides its model: added tokens, templates, trimming of offsets.
+    """The arguments of a C++ encoder besides its model: added tokens, templates, trimming.
 
     added: text, id, and the flags single_word, lstrip, rstrip and normalized of each added token.
     single, pair: the templates; each element is a number of ``build.PIECE_KINDS``, and token ids.

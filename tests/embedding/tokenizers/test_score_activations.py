@@ -61,3 +61,12 @@ def test_code_of_others_is_not_run(name: str, tmp_path: Path) -> None:
     with pytest.raises(UnsupportedFeatureError, match="is not run; pass activation="):
         Ranker.from_pretrained(path, device="cpu")
     assert Ranker.from_pretrained(path, device="cpu", activation="tanh").activation == "tanh"
+
+
+def test_a_softmax_of_labels_is_recorded_as_another_option_than_their_logits(
+    tmp_path: Path,
+) -> None:
+    path = write_head_directory(tmp_path / "model", SequenceClassification, num_labels=3)
+    labels: Any = Ranker.from_pretrained(path, device="cpu").kinds()["labels"]
+    options = [labels.resolve(activation=one) for one in (None, "identity")]
+    assert [one.describe()["activation"] for one in options] == ["softmax", "identity"]
