@@ -66,7 +66,6 @@ def skip_if_not_here(by: str, dtype: torch.dtype, device: str) -> None:
     skip_if_refused(OPERATION, by, facts)
 
 
-@pytest.mark.slow
 @unless(refused)
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("mode", MODES)
